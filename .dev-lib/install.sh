@@ -29,7 +29,7 @@ install_missing() {
         packages+=("$package")
     done <<<"$NEEDS"
     [[ ${#packages[@]} -eq 0 ]] || install_packages "${packages[@]}"
-    pg_find || die "PostgreSQL is installed and not found in /usr/lib/postgresql; please tell us what: ls /usr/lib/postgresql/*/bin prints"
+    pg_find || die "PostgreSQL is installed and not found in /usr/lib/postgresql; look at: ls /usr/lib/postgresql/*/bin"
 }
 
 need_cargo() {
@@ -77,9 +77,9 @@ install_packages() {
             "${sudo[@]}" pg_dropcluster "$version" "$name"
         done
     fi
-    if command -v systemctl >/dev/null; then
-        for unit in $(install_units "$@"); do "${sudo[@]}" systemctl disable --quiet "$unit" >/dev/null 2>&1 || :; done
-    fi
+    local disable=(deb-systemd-helper disable)
+    command -v systemctl >/dev/null && disable=(systemctl disable --quiet)
+    for unit in $(install_units "$@"); do "${sudo[@]}" "${disable[@]}" "$unit" >/dev/null 2>&1 || :; done
 }
 
 install_units() {
@@ -89,7 +89,7 @@ install_units() {
             postgresql-*) echo postgresql.service ;;
             rabbitmq-server) echo rabbitmq-server.service epmd.service epmd.socket ;;
             radosgw) echo ceph-radosgw.target ;;
-            ceph-mon) echo ceph-mon.target ceph.target ;;
+            ceph-mon) echo ceph-mon.target ceph-crash.service ceph.target ;;
             ceph-osd) echo ceph-osd.target ceph.target ;;
         esac
     done

@@ -7,6 +7,9 @@ servers_up() {
         ceph) ;;
         *) say "ARKIV_DEV_STORE=$ARKIV_DEV_STORE is not supported yet; unset it to use Ceph's gateway"; exit 2 ;;
     esac
+    case $ROOT in
+        *[][*?{}\'\"\\$\`]* | *$'\n'*) say "RabbitMQ loses data in a path with quotes, brackets or wildcards: move the checkout"; exit 2 ;;
+    esac
     install_missing
     settle_checkout
     load_secrets

@@ -1,0 +1,321 @@
+//! The decoder: reads an accepted upload in full, makes its previews, and promotes it to a permanent file.
+//!
+//! In: `card.decode` messages, a card id each. Out: a card that is `ready`, `duplicate` or `rejected`. The steps are those
+//! of ARCHITECTURE.md "Decode":
+//!
+//! 1. lease the card (R-C1),
+//! 2. GET the pinned version, bounded, hashing as it streams,
+//! 3. magic bytes against the announced type,
+//! 4. decode in a fresh child ([`child`]), with [`pipeline`],
+//! 5. PUT the derivatives under the token,
+//! 6. copy the pinned version to `files/<card>/<token>` and HEAD it,
+//! 7. one transaction guarded by state and token: ready or duplicate, history, the purge that clears the source.
+//!    **Commit point.** Zero rows: the same transaction asks for a purge instead,
+//! 8. ack, by the consumer loop.
+//!
+//! A crash before 7 leaves objects under a token nobody points at, and a lease that ends by itself; the next lease has
+//! another token. A crash after 7 meets a card that can't be leased, and asks for a purge.
+
+pub mod child;
+mod decide;
+mod error;
+mod keeper;
+pub mod pipeline;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use broker::{Delivery, Handler, Outcome, Reason};
+use bytes::BytesMut;
+use cards::retry::{Next, Schedule};
+use cards::size::OBJECT_BYTES_MAX;
+use cards::{Card, CardId, DerivedKey, FileKey, Ids, LeaseToken, ObjectFacts, Sha256, VersionId, timing};
+use events::work::CardMessage;
+use objects::{CopyObject, ObjectStore, PutObject};
+use sha2::Digest;
+use store::finish::{self, Accepted, Finished};
+use store::lease::{self, Attempt, Leased};
+use store::{Db, StoreError};
+
+use child::Children;
+use decide::{Decision, Read};
+pub use error::JobError;
+use pipeline::Decoded;
+
+/// How often a hand-in that met another worker's identical file begins anew (R-C6): each round that worker is locked
+/// and seen, so a second round is rare and a fourth means something else is wrong.
+const HAND_INS_MAX: u32 = 4;
+/// Past a message's own deadline by this much, it comes again: a lease that was renewed meanwhile answers again.
+const HELD_GRACE: chrono::TimeDelta = chrono::TimeDelta::seconds(1);
+/// What originals are stored with: links override both, but an object must be harmless without them too (R-D2).
+const ORIGINAL_DISPOSITION: &str = "attachment";
+/// A version never changes.
+const CACHE_CONTROL: &str = "private, max-age=31536000, immutable";
+
+/// Decodes cards.
+pub struct Decoder {
+    db: Db,
+    objects: Arc<dyn ObjectStore>,
+    children: Children,
+    ids: Ids,
+}
+
+impl Decoder {
+    /// A decoder with its own pool of children.
+    pub fn new(db: Db, objects: Arc<dyn ObjectStore>, children: Children, ids: Ids) -> Arc<Self> {
+        Arc::new(Self { db, objects, children, ids })
+    }
+
+    /// How long the consumer loop may let a message take: the job's own limit, and the hand-in.
+    pub fn handler_timeout() -> Duration {
+        timing::JOB_LIFE.to_std().unwrap_or_default() + Duration::from_secs(30)
+    }
+
+    /// Ends the children that wait for work.
+    pub async fn shutdown(&self) {
+        self.children.shutdown().await;
+    }
+
+    /// Step 1, then the job.
+    async fn handle_card(&self, id: CardId) -> Outcome {
+        let token = self.ids.lease();
+        let leased = match self.lease(id, token).await {
+            Ok(leased) => leased,
+            Err(error) => return self.failed(&error.into()).await,
+        };
+        match leased {
+            Leased::Yes(card) => self.handle_leased(&card, token).await,
+            // Somebody else's work: again after its deadline, using no attempt (R-C1).
+            Leased::Held { until } => {
+                let reason = Reason::new("lease_held", format!("another worker has the card until {until}"));
+                Outcome::Later { due: until + HELD_GRACE, reason }
+            }
+            // A repeat or a late message; the transaction asked for a purge (R-C1).
+            Leased::Never(state) => {
+                tracing::debug!(card.id = %id, %state, "a decode message came too late or twice");
+                Outcome::Done
+            }
+            // Its confirmation will write a message of its own.
+            Leased::NotConfirmed => {
+                tracing::warn!(card.id = %id, "a decode message for a card that is still pending");
+                Outcome::Done
+            }
+            Leased::NotThere => Outcome::Dead(Reason::new("unknown_card", format!("no card {id}"))),
+        }
+    }
+
+    async fn lease(&self, id: CardId, token: LeaseToken) -> Result<Leased, StoreError> {
+        let mut tx = self.db.begin().await?;
+        let leased = lease::take(&mut tx, self.ids, id, token).await?;
+        tx.commit().await?;
+        telemetry::kill::point("decode.after_lease");
+        Ok(leased)
+    }
+
+    async fn handle_leased(&self, card: &Card, token: LeaseToken) -> Outcome {
+        // Crashes count as attempts too: they show on the card, not in the message (R-C1).
+        if card.attempts > 1 && Schedule::Fault.after(card.attempts - 1) == Next::Exhausted {
+            self.give_back(card.id, token, Attempt::Refunded).await;
+            let detail = format!("{} leases ended without a result", card.attempts - 1);
+            return Outcome::Dead(Reason::new("attempts_exhausted", detail));
+        }
+        let begun = Instant::now();
+        let done = tokio::select! {
+            biased;
+            // A worker that lost its lease stops before its next store call; dropping the job kills its child.
+            lost = keeper::keep(&self.db, card.id, token) => Err(lost),
+            done = self.job(card, token) => done,
+        };
+        let (word, outcome) = match done {
+            Ok(finished) => (decide::word(&finished), decide::outcome(card, finished)),
+            Err(error) => {
+                if let Some(attempt) = error.gives_back(&*self.objects).await {
+                    self.give_back(card.id, token, attempt).await;
+                }
+                (error.code(), self.failed(&error).await)
+            }
+        };
+        metrics::histogram!(
+            telemetry::metric::DECODE_DURATION,
+            "format" => card.announced.media_type.as_str(),
+            "outcome" => word
+        )
+        .record(begun.elapsed().as_secs_f64());
+        outcome
+    }
+
+    /// Steps 2 to 7.
+    async fn job(&self, card: &Card, token: LeaseToken) -> Result<Finished, JobError> {
+        let pinned = card.state.pinned().ok_or(JobError::NothingPinned(card.id))?;
+        let (bytes, sha256) = self.read(card, pinned).await?;
+        telemetry::kill::point("decode.after_get");
+        let read = Read { announced: &card.announced, sha256, bytes: &bytes };
+        // 3. Cheap refusals first: no child is spent on them.
+        let decided = match decide::before_decoding(&read) {
+            Some(problem) => Decision::Refuse(problem),
+            // 4.
+            None => decide::after_decoding(self.children.decode(card.announced.media_type, &bytes).await)?,
+        };
+        match decided {
+            Decision::Refuse(problem) => {
+                tracing::info!(card.id = %card.id, %problem, "rejected a file");
+                let mut tx = self.db.begin().await?;
+                let rejected =
+                    finish::reject(&mut tx, self.ids, card.id, token, &problem, Some(sha256)).await?;
+                tx.commit().await?;
+                Ok(rejected)
+            }
+            Decision::Accept(decoded) => self.promote(card, pinned, token, sha256, decoded).await,
+        }
+    }
+
+    /// Step 2.
+    async fn read(&self, card: &Card, pinned: &VersionId) -> Result<(BytesMut, Sha256), JobError> {
+        let key = card.source_key().to_string();
+        let mut body = self.objects.get(&key, pinned, OBJECT_BYTES_MAX).await?;
+        let mut hash = sha2::Sha256::new();
+        let mut bytes =
+            BytesMut::with_capacity(usize::try_from(card.announced.size.get()).unwrap_or_default());
+        while let Some(chunk) = body.next_chunk().await {
+            let chunk = chunk?;
+            hash.update(&chunk);
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok((bytes, Sha256(hash.finalize().into())))
+    }
+
+    /// Steps 5 to 7.
+    async fn promote(
+        &self,
+        card: &Card,
+        pinned: &VersionId,
+        token: LeaseToken,
+        sha256: Sha256,
+        decoded: Decoded,
+    ) -> Result<Finished, JobError> {
+        // 5.
+        let mut derivatives = Vec::with_capacity(decoded.derivatives.len());
+        for image in decoded.derivatives {
+            let key = DerivedKey { card: card.id, token, name: image.name }.to_string();
+            let size_bytes = image.bytes.len() as u64;
+            let stored = self
+                .objects
+                .put(PutObject {
+                    key: &key,
+                    bytes: image.bytes.into(),
+                    content_type: image.content_type,
+                    content_disposition: None,
+                    cache_control: Some(CACHE_CONTROL),
+                })
+                .await?;
+            derivatives.push(cards::Derivative {
+                name: image.name,
+                content_type: image.content_type.to_owned(),
+                width_px: image.width_px,
+                height_px: image.height_px,
+                size_bytes,
+                version: stored.version,
+            });
+        }
+        telemetry::kill::point("decode.after_derivatives");
+        // 6. The HEAD of the copy is part of `copy`.
+        let copy = self
+            .objects
+            .copy(CopyObject {
+                from: &card.source_key().to_string(),
+                from_version: pinned,
+                if_match: None,
+                to: &FileKey { card: card.id, token }.to_string(),
+                content_type: decoded.facts.media_type.as_str(),
+                content_disposition: Some(ORIGINAL_DISPOSITION),
+                cache_control: Some(CACHE_CONTROL),
+            })
+            .await?;
+        telemetry::kill::point("decode.after_copy");
+        if copy.size_bytes != card.announced.size.get() {
+            return Err(JobError::CopyDiffers { card: card.id, size_bytes: copy.size_bytes });
+        }
+        // 7.
+        let object = ObjectFacts {
+            token,
+            version: copy.version,
+            etag: copy.etag,
+            sha256,
+            // The database sets its own time.
+            ready_at: card.updated_at,
+        };
+        let accepted = Accepted { card: card.id, object, facts: decoded.facts, derivatives };
+        match self.hand_in(&accepted).await {
+            Ok(finished) => Ok(finished),
+            Err(error) => {
+                self.compensate(card.id, &error).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn hand_in(&self, accepted: &Accepted) -> Result<Finished, StoreError> {
+        let mut finished = Finished::TryAgain;
+        for _ in 0..HAND_INS_MAX {
+            let mut tx = self.db.begin().await?;
+            finished = finish::accept(&mut tx, self.ids, accepted).await?;
+            if finished == Finished::TryAgain {
+                tx.rollback().await?;
+                continue;
+            }
+            telemetry::kill::point("decode.before_commit");
+            tx.commit().await?;
+            telemetry::kill::point("decode.after_commit");
+            break;
+        }
+        Ok(finished)
+    }
+
+    /// A COMMIT that surely failed leaves a copy nobody points at: ask for a purge. Where its outcome is unknown nothing
+    /// is asked: the copy may be the file (R-C5). The first error is the one that is reported.
+    async fn compensate(&self, id: CardId, error: &StoreError) {
+        if matches!(error, StoreError::CommitUnknown(_)) {
+            return;
+        }
+        let asked = async {
+            let mut tx = self.db.begin().await?;
+            store::purge::request(&mut tx, self.ids, id, "failed_commit").await?;
+            tx.commit().await
+        };
+        if let Err(second) = asked.await {
+            metrics::counter!(telemetry::metric::FAILED_COMPENSATIONS).increment(1);
+            tracing::warn!(card.id = %id, first = %error, %second, "could not ask for the purge of a failed copy");
+        }
+    }
+
+    async fn give_back(&self, id: CardId, token: LeaseToken, attempt: Attempt) {
+        let given = async {
+            let mut tx = self.db.begin().await?;
+            lease::give_back(&mut tx, id, token, attempt).await?;
+            tx.commit().await
+        };
+        if let Err(error) = given.await {
+            // The lease ends by itself; the janitor looks at the card then.
+            tracing::debug!(card.id = %id, %error, "could not give a lease back; it ends by itself");
+        }
+    }
+
+    async fn failed(&self, error: &JobError) -> Outcome {
+        error.outcome(&*self.objects).await
+    }
+}
+
+#[async_trait]
+impl Handler for Decoder {
+    async fn handle(&self, delivery: &Delivery) -> Outcome {
+        match CardMessage::parse(&delivery.body) {
+            Ok(message) => self.handle_card(message.card).await,
+            Err(error) => Outcome::Dead(Reason::new("unparsable", error.to_string())),
+        }
+    }
+
+    async fn probe(&self) -> bool {
+        self.db.probe().await.is_ok() && self.objects.probe().await.is_ok()
+    }
+}
