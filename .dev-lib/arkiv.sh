@@ -28,17 +28,18 @@ arkiv_url() { printf 'http://127.0.0.1:%s' "$ARKIV_HTTP_PORT"; }
 arkiv_ready() { [[ $(curl -s -m 2 -o /dev/null -w '%{http_code}' "$(arkiv_url)/readyz") == 200 ]]; }
 arkiv_pids() { pids arkiv; }
 
-# The process that was started, not its children: it alone is asked to stop.
+# The process that was started, not its children (it leads the session): it alone is asked to stop.
 arkiv_main() {
     local pid
-    pid=$(cat "$DEV/arkiv.pid" 2>/dev/null || :)
-    [[ $pid && $'\n'$(arkiv_pids)$'\n' == *$'\n'"$pid"$'\n'* ]] && echo "$pid"
+    for pid in $(arkiv_pids); do
+        [[ $(ps -o sid= -p "$pid") -eq $pid ]] && echo "$pid"
+    done
     return 0
 }
 
 # Runs on while binary and settings are the same; else stop, migrate, setup, start.
 arkiv_start() {
-    local main stamp t0 end step
+    local main stamp t0 end step before
     stamp=$(cksum <"$DEV/env")
     main=$(arkiv_main)
     if [[ $main && /proc/$main/exe -ef $ARKIV && $(cat "$DEV/arkiv.stamp" 2>/dev/null) == "$stamp" ]] && arkiv_ready; then
@@ -55,18 +56,19 @@ arkiv_start() {
     done
     say "schema, bucket and queues are set up ($(seconds_since "$t0"))"
     t0=$(now_ms)
+    before=$(stat -c %s "$DEV/log/arkiv.log" 2>/dev/null || echo 0)
     spawn arkiv "$DEV/log/arkiv.log" "$ARKIV" up
     main=$SPAWNED
-    echo "$main" >"$DEV/arkiv.pid"
+    echo "$main" >"$DEV/arkiv.pid" # for people; ./dev itself looks for the process
     echo "$stamp" >"$DEV/arkiv.stamp"
     end=$((SECONDS + READY_SECONDS_MAX))
     until arkiv_ready; do
         if ! kill -0 "$main" 2>/dev/null; then
-            tail -n 30 "$DEV/log/arkiv.log" >&2
+            tail -c "+$((before + 1))" "$DEV/log/arkiv.log" | tail -n 30 >&2
             die "arkiv ended while it started; the whole log: .dev/log/arkiv.log; run it in view: ./dev arkiv up"
         fi
         if ((SECONDS >= end)); then
-            tail -n 30 "$DEV/log/arkiv.log" >&2
+            tail -c "+$((before + 1))" "$DEV/log/arkiv.log" | tail -n 30 >&2
             curl -s -m 2 "$(arkiv_url)/readyz" >&2 || :
             die "arkiv is not ready after $READY_SECONDS_MAX s (above: its log and what /readyz says); it runs on, look with: ./dev logs"
         fi
@@ -76,16 +78,14 @@ arkiv_start() {
     say "arkiv is ready at $(arkiv_url) ($(seconds_since "$t0"))"
 }
 
+# Its children end with it; those that outlive it (it was killed) have nothing left to finish.
 arkiv_stop() {
     local main
     [[ $(arkiv_pids) ]] || return 0
     main=$(arkiv_main)
-    # shellcheck disable=SC2046,SC2086
-    signal TERM ${main:-$(arkiv_pids)}
-    gone 30 arkiv_pids || {
-        say "arkiv did not stop within 30 s: killed"
-        # shellcheck disable=SC2046
-        signal KILL $(arkiv_pids)
-        gone 10 arkiv_pids || die "arkiv cannot be killed: $(arkiv_pids | xargs)"
-    }
+    [[ ! $main ]] || signal TERM "$main"
+    gone 30 arkiv_main || say "arkiv did not stop within 30 s: killed"
+    # shellcheck disable=SC2046
+    signal KILL $(arkiv_pids)
+    gone 10 arkiv_pids || die "arkiv cannot be killed: $(arkiv_pids | xargs)"
 }

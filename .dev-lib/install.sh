@@ -77,9 +77,8 @@ install_packages() {
             "${sudo[@]}" pg_dropcluster "$version" "$name"
         done
     fi
-    local disable=(deb-systemd-helper disable)
-    command -v systemctl >/dev/null && disable=(systemctl disable --quiet)
-    for unit in $(install_units "$@"); do "${sudo[@]}" "${disable[@]}" "$unit" >/dev/null 2>&1 || :; done
+    command -v systemctl >/dev/null || return 0
+    for unit in $(install_units "$@"); do "${sudo[@]}" systemctl disable --quiet "$unit" >/dev/null 2>&1 || :; done
 }
 
 install_units() {

@@ -38,13 +38,11 @@ pub(crate) async fn confirm(
     let begun_at = (api.deps.clock)();
     let looked =
         tokio::time::timeout(LOOK_TIMEOUT, api.deps.intake.by_listing(&card, ConfirmedBy::Request)).await;
-    let outcome = match looked {
-        Ok(outcome) => outcome?,
-        Err(_) => {
-            tracing::warn!(card.id = %id, "the object store did not answer a look in time");
-            return Err(Problem::StoreUnavailable);
-        }
+    let Ok(outcome) = looked else {
+        tracing::warn!(card.id = %id, "the object store did not answer a look in time");
+        return Err(Problem::StoreUnavailable);
     };
+    let outcome = outcome?;
 
     let now = read(&api, &caller, id).await?;
     match outcome {

@@ -257,11 +257,10 @@ impl Problem {
                 "this object store takes more with a presigned PUT than was signed; ask for method POST"
                     .to_owned()
             }
-            Self::InvalidState(state) => format!("the file is {state}"),
+            Self::InvalidState(state) | Self::Gone(state) => format!("the file is {state}"),
             Self::UploadMissing => "nothing was uploaded under this ticket yet".to_owned(),
             Self::MetadataMismatch(problem) => problem.detail.clone(),
             Self::NotReady(state) => format!("the file is {state}; only ready files are served"),
-            Self::Gone(state) => format!("the file is {state}"),
             Self::NoDerivative(name) => format!("no {name} was made of this file"),
             Self::VersioningRequired => {
                 "nothing can be accepted safely without versions; nobody is to blame".to_owned()
@@ -349,12 +348,12 @@ impl Problem {
 
     /// The challenge of RFC 6750; without a token it names no error.
     fn challenge(&self) -> &'static str {
-        match self {
-            Self::TokenExpired => {
-                r#"Bearer realm="arkiv", error="invalid_token", error_description="the token has expired""#
-            }
-            Self::InvalidToken(_) => r#"Bearer realm="arkiv", error="invalid_token""#,
-            _ => r#"Bearer realm="arkiv""#,
+        if *self == Self::TokenExpired {
+            r#"Bearer realm="arkiv", error="invalid_token", error_description="the token has expired""#
+        } else if matches!(self, Self::InvalidToken(_)) {
+            r#"Bearer realm="arkiv", error="invalid_token""#
+        } else {
+            r#"Bearer realm="arkiv""#
         }
     }
 }

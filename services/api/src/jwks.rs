@@ -104,3 +104,45 @@ fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A set with one key under each of these names; its bytes need not be a point on a curve to be told apart.
+    fn write(path: &PathBuf, kids: &[&str]) {
+        let keys: Vec<_> = kids
+            .iter()
+            .map(|kid| json!({ "kty": "OKP", "crv": "Ed25519", "kid": kid, "x": "A".repeat(43) }))
+            .collect();
+        std::fs::write(path, json!({ "keys": keys }).to_string()).unwrap();
+    }
+
+    async fn has(set: &KeySet, kid: &str) -> bool {
+        set.key(kid).await.unwrap().is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_key_is_found_after_the_shortest_wait_and_a_removed_one_ends() {
+        let path = std::env::temp_dir().join(format!("arkiv-jwks-{}.json", cards::Ids.message()));
+        write(&path, &["a"]);
+        let set = KeySet::new(path.clone());
+        assert!(has(&set, "a").await);
+        write(&path, &["b"]);
+        // However many made-up ids come, the file is not read again yet.
+        tokio::time::advance(READ_AGAIN_AFTER - Duration::from_millis(1)).await;
+        assert!(!has(&set, "b").await && has(&set, "a").await);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(has(&set, "b").await && !has(&set, "a").await);
+        // A file that can't be read leaves what is known.
+        std::fs::write(&path, "{").unwrap();
+        tokio::time::advance(KNOWN_FOR).await;
+        assert!(has(&set, "b").await);
+        // A key that is asked for all the time ends too.
+        write(&path, &["c"]);
+        tokio::time::advance(KNOWN_FOR).await;
+        assert!(!has(&set, "b").await);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -114,15 +114,14 @@ fn method_label(method: &Method) -> &'static str {
 }
 
 pub(crate) async fn bounded(request: Request, next: Next) -> Response {
-    match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            tracing::warn!("a request took too long");
-            Problem::Timeout.into_response()
-        }
+    if let Ok(response) = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
+        return response;
     }
+    tracing::warn!("a request took too long");
+    Problem::Timeout.into_response()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands over the panic itself")]
 pub(crate) fn on_panic(panic: Box<dyn Any + Send>) -> Response {
     let said = panic
         .downcast_ref::<String>()

@@ -55,7 +55,7 @@ pub(crate) fn parse(body: &[u8], settings: &ApiSettings) -> Result<TicketRequest
                 "replacing a file is not supported yet; ask without it",
             )),
             other => {
-                errors.push(FieldError::field(pointer(other), "unknown_field", "there is no such field"))
+                errors.push(FieldError::field(pointer(other), "unknown_field", "there is no such field"));
             }
         }
     }

@@ -157,7 +157,9 @@ impl Intake {
         Ok(match (self.committer.commit(decided).await?, pinned) {
             (Committed::Confirmed, Some(pinned)) => {
                 metrics::counter!(telemetry::metric::CONFIRMATIONS, "by" => by.as_str()).increment(1);
-                tracing::info!(card.id = %card.id, %pinned, by = by.as_str(), "confirmed an upload");
+                // A bucket event carries no trace; the card's own one leads from its ticket to here.
+                let trace_id = telemetry::trace::trace_id(card.ticket.traceparent.as_deref());
+                tracing::info!(card.id = %card.id, %pinned, by = by.as_str(), trace_id, "confirmed an upload");
                 Some(Outcome::Confirmed { pinned })
             }
             (Committed::Refused(Refused::Noted), _) => {

@@ -3,7 +3,7 @@
 //! In come keys, versions and bytes; out come plain values of [`cards`] or one [`ObjectError`], which tells what may be
 //! the store's fault from what is this object's alone (R-B8, R-C7). Every call has a limit in time.
 //!
-//! - [`ObjectStore`]: what workers may do with the bucket. [`S3`] is the real one, [`fake`] one with faults for tests.
+//! - [`ObjectStore`]: what workers may do with the bucket. [`S3`] is the real one, `fake` one with faults for tests.
 //! - [`ticket`]: the signed permission to upload (R-A2). [`link`]: the signed permission to read (R-D2).
 //! - [`admin`]: what `arkiv setup` makes of a bucket (R-I4).
 //!

@@ -1,7 +1,7 @@
 //! The real store.
 //!
-//! Each call is bounded in time and tried at most [`ATTEMPTS_MAX`] times; what the SDK says is sorted into
-//! [`ObjectError`] in one place ([`failure`]). Where a store's answer leaves the version id out (Ceph on copies), a HEAD
+//! Each call is bounded in time and tried at most `ATTEMPTS_MAX` times; what the SDK says is sorted into
+//! [`ObjectError`] in one place (`failure`). Where a store's answer leaves the version id out (Ceph on copies), a HEAD
 //! finds it; where HEAD has none either, the bucket has no versioning.
 
 use std::error::Error;

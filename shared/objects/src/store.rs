@@ -314,3 +314,23 @@ impl Stream for Body {
         Poll::Ready(item)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(size_bytes: u64, bytes_max: u64, chunks: &[&'static str]) -> Result<Body, ObjectError> {
+        let chunks: Vec<_> = chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk.as_bytes()))).collect();
+        Body::new("k", size_bytes, bytes_max, futures::stream::iter(chunks).boxed())
+    }
+
+    #[tokio::test]
+    async fn a_body_is_as_long_as_announced_or_an_error() {
+        assert_eq!(body(5, 5, &["he", "llo"]).unwrap().collect_all().await.unwrap(), "hello");
+        assert!(body(6, 5, &[]).is_err(), "too large before a byte is read");
+        for (size_bytes, chunks) in [(5, &["he", "ll"][..]), (5, &[]), (3, &["he", "llo"])] {
+            let error = body(size_bytes, 10, chunks).unwrap().collect_all().await.unwrap_err();
+            assert!(matches!(error, ObjectError::Unavailable { .. }), "{size_bytes} {chunks:?}: {error}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! all ended as announced. An error means that it could not begin; a file that failed is a row of the table.
 //!
 //! 1. A new owner each run signs in at the development issuer, so that nothing is a duplicate of an earlier run.
-//! 2. The samples are made ([`samples`]).
+//! 2. The samples are made.
 //! 3. Each file: ticket, upload straight to the store, and no confirm call: the bucket's event confirms it (R-B3).
 //! 4. Its card is asked for until it is settled; the states between come from its timeline, so fast ones show too.
 //! 5. A picture's thumbnail is fetched through its link and decoded (R-C4, R-D2).

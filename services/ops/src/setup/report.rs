@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use super::PutTickets;
+
+/// Fits most terminals and a page of a log.
+const TABLE_COLUMNS: u16 = 120;
 
 /// Act, or only look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -172,12 +175,12 @@ impl SetupReport {
 impl fmt::Display for SetupReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED).set_header([
-            "step",
-            "what it does",
-            "result",
-            "evidence",
-        ]);
+        // Evidence can be long: it is wrapped. The terminal is not asked, output to a file looks the same.
+        table
+            .load_style(presets::UTF8_FULL_CONDENSED)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(TABLE_COLUMNS)
+            .set_header(["step", "what it does", "result", "evidence"]);
         for step in &self.steps {
             table.add_row([step.id.as_str(), step.what, step.result.as_str(), &step.evidence]);
         }

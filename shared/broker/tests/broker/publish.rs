@@ -15,7 +15,7 @@ async fn publisher(rig: &Rig) -> Publisher {
 }
 
 #[tokio::test]
-async fn the_topology_may_be_declared_again_and_differing_arguments_are_refused() {
+async fn the_topology_may_be_declared_again_and_what_differs_or_is_missing_is_named() {
     with_rig(async |rig| {
         let declared = topology::declare(&rig.settings).await.unwrap();
         assert_eq!((declared.exchanges, declared.queues, declared.bindings), (2, 6, 4));
@@ -30,6 +30,12 @@ async fn the_topology_may_be_declared_again_and_differing_arguments_are_refused(
             "{}",
             error.chain()
         );
+        // A queue without limits, as a hand might have made it (O-MQ-04).
+        topology::remove(&rig.settings).await.unwrap();
+        rig.plain_queue("card.decode").await;
+        let error = topology::declare(&rig.settings).await.unwrap_err();
+        let named = matches!(&error, BrokerError::Topology { what: "queue", name, .. } if name.ends_with(".card.decode"));
+        assert!(named, "{error:?}");
     })
     .await;
 }

@@ -109,6 +109,15 @@ impl Rig {
         assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
     }
 
+    /// Makes a queue under this prefix that is durable and nothing else.
+    pub(crate) async fn plain_queue(&self, queue: &str) {
+        let (url, user, password) = self.management_parts();
+        let path = format!("{url}/api/queues/%2f/{}{queue}", self.settings.prefix);
+        let request = reqwest::Client::new().put(path).json(&serde_json::json!({ "durable": true }));
+        let answer = request.basic_auth(&user, Some(&password)).send().await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    }
+
     fn management_parts(&self) -> (String, String, String) {
         let (scheme, rest) = self.management.split_once("://").unwrap();
         let (userinfo, host) = rest.rsplit_once('@').unwrap();

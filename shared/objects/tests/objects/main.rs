@@ -1,6 +1,8 @@
-//! The crate as others use it. `fake` and `ticket` need nothing; `contract` runs on the fake and on the real store;
+//! The crate as others use it. `answers`, `fake`, `link` and `ticket` need nothing; `contract` runs on the fake and on the real store;
 //! `tickets`, `rights` and `setup` need the real store: `./dev servers`.
 
+#[cfg(test)]
+mod answers;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]

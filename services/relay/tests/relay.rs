@@ -1,0 +1,112 @@
+//! The relay between a real PostgreSQL and a real RabbitMQ (R-I1, INV-2).
+
+use std::time::Duration;
+
+use broker::testing;
+use broker::{Publisher, topology};
+use cards::Ids;
+use events::work::{Outgoing, Queue};
+use relay::{Batch, RelaySettings};
+use store::Db;
+use store::outbox::{self, Due, NewRow};
+use testkit::{PrivateBroker, TestBroker, TestDb, until};
+use tokio_util::sync::CancellationToken;
+
+const BOUND: Duration = Duration::from_secs(60);
+
+async fn enqueue(db: &Db, queue: Queue, rows: usize) {
+    let mut tx = db.begin().await.unwrap();
+    for n in 0..rows {
+        let message = Outgoing {
+            queue,
+            message_id: Ids.message(),
+            attempt: 1,
+            traceparent: None,
+            body: format!(r#"{{"n":{n}}}"#).into_bytes(),
+        };
+        outbox::enqueue(&mut tx, &NewRow { message, card: None, due: Due::Now, reason: None }).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+async fn is_empty(test: &TestDb) -> Option<()> {
+    (test.count("select count(*) from outbox").await == 0).then_some(())
+}
+
+#[tokio::test]
+async fn several_relays_at_once_publish_every_row_once() {
+    let (test, broker) = (TestDb::new().await, TestBroker::new().await);
+    topology::declare(&broker.settings()).await.unwrap();
+    let db = test.worker();
+    enqueue(&db, Queue::Purge, 300).await;
+    let shutdown = CancellationToken::new();
+    let settings = RelaySettings { batch_rows_max: 20, ..RelaySettings::default() };
+    let relays: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(relay::run(db.clone(), broker.settings(), settings, shutdown.clone())))
+        .collect();
+    until("an empty outbox", BOUND, || is_empty(&test)).await;
+    shutdown.cancel();
+    for relay in relays {
+        relay.await.unwrap();
+    }
+    let mut messages: Vec<_> = testing::take_all(&broker.settings(), "card.purge")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|found| found.body)
+        .collect();
+    messages.sort();
+    messages.dedup();
+    assert_eq!(messages.len(), 300);
+}
+
+/// O-MQ-03: a returned message is acked all the same; only its own row stays.
+#[tokio::test]
+async fn a_returned_row_stays_with_its_reason_and_harms_no_other() {
+    let (test, broker) = (TestDb::new().await, TestBroker::new().await);
+    let db = test.worker();
+    let mut publisher = Publisher::new(broker.settings());
+    publisher.ready().await.unwrap();
+    testing::unbind(&broker.settings(), Queue::Decode).await.unwrap();
+    enqueue(&db, Queue::Purge, 3).await;
+    enqueue(&db, Queue::Decode, 2).await;
+    enqueue(&db, Queue::Purge, 3).await;
+    let batch = relay::relay_batch(&db, &mut publisher, RelaySettings::default()).await.unwrap();
+    assert_eq!(batch, Batch::Partial);
+    assert_eq!(testing::count(&broker.settings(), "card.purge").await.unwrap(), 6);
+    assert_eq!(test.texts("select distinct queue from outbox").await, ["card.decode"]);
+    assert_eq!(
+        test.count(
+            "select count(*) from outbox
+             where publish_attempts = 1 and available_at > now() and last_error like 'returned: 312%'"
+        )
+        .await,
+        2
+    );
+    // Bound again, they go out when their time has come.
+    topology::declare(&broker.settings()).await.unwrap();
+    test.pass_time(60).await;
+    relay::relay_batch(&db, &mut publisher, RelaySettings::default()).await.unwrap();
+    is_empty(&test).await.expect("all rows went out");
+    assert_eq!(testing::count(&broker.settings(), "card.decode").await.unwrap(), 2);
+}
+
+/// The broker dies and comes back empty: rows wait, and the relay declares what it needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_killed_and_wiped_costs_no_row() {
+    let (test, broker) = (TestDb::new().await, PrivateBroker::start());
+    let db = test.worker();
+    let shutdown = CancellationToken::new();
+    let relay =
+        tokio::spawn(relay::run(db.clone(), broker.settings(), RelaySettings::default(), shutdown.clone()));
+    enqueue(&db, Queue::Purge, 10).await;
+    until("an empty outbox", BOUND, || is_empty(&test)).await;
+
+    broker.kill();
+    enqueue(&db, Queue::Purge, 10).await;
+    broker.wipe();
+    until("an empty outbox after the wipe", BOUND, || is_empty(&test)).await;
+    assert_eq!(testing::count(&broker.settings(), "card.purge").await.unwrap(), 10);
+    shutdown.cancel();
+    relay.await.unwrap();
+}
