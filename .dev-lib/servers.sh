@@ -86,6 +86,10 @@ servers_stop() {
     done
     for job in "${jobs[@]}"; do wait "$job" || failed=1; done
     kill_all_of "$ROOT"
+    for dir in "$DEV"/rabbit-*/; do
+        # a test's broker that was wiped and not started again: nobody comes back for it
+        [[ ! -d $dir || -e $dir/complete ]] || rm -rf "$dir" "$DEV/log/$(basename "$dir").log"
+    done
     [[ ! $failed ]]
 }
 

@@ -40,7 +40,7 @@ sqlx_prepare() {
     fi
 }
 
-sqlx_query() { sed -n 's/^ *"query": "\(.\{1,70\}\).*/\1/p' "$1" | sed 's/\\n/ /g; s/  */ /g'; }
+sqlx_query() { sed -n 's/^ *"query": "\(.*\)",$/\1/p' "$1" | sed 's/\\n/ /g; s/\\"/"/g; s/  */ /g' | cut -c 1-70; }
 
 sqlx_database() {
     local file

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use std::path::Path;
 
@@ -13,7 +15,8 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageFormat};
 use serde::Deserialize;
 
-use common::{children, outcome};
+use common::outcome;
+use program::children;
 
 #[derive(Deserialize)]
 struct Case {

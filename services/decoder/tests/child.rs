@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -11,7 +13,8 @@ use cards::{MediaType, ProblemCode};
 use decoder::child::{ChildFailure, ChildProgram, Children, MachineFault};
 use decoder::pipeline::{Limits, Options};
 
-use common::{children, outcome, program};
+use common::outcome;
+use program::{children, program};
 
 fn short() -> Options {
     let limits = Limits { cpu: Duration::from_secs(1), wall: Duration::from_secs(20), ..Limits::default() };

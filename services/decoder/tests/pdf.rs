@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use cards::MediaType;
 use decoder::pipeline::Options;
 
-use common::{children, outcome};
+use common::outcome;
+use program::children;
 
 /// A PDF of these objects, numbered from 1, with a sound cross-reference table. The first is the catalog.
 fn pdf(objects: &[String], trailer: &str) -> Vec<u8> {
@@ -68,6 +71,10 @@ async fn pdfs_end_ready_with_their_pages_or_refused_with_a_reason() {
         &objects(&["<< /Type /Pages /Kids [3 0 R] /Count 1 >>", PAGE, "<< /Filter /Acme.Lock /V 9 >>"]),
         "/Encrypt 4 0 R ",
     );
+    let direct_lock = pdf(
+        &objects(&["<< /Type /Pages /Kids [3 0 R] /Count 1 >>", PAGE]),
+        &format!("/Encrypt {encrypt} /ID [(0123456789012345) (0123456789012345)] "),
+    );
     let nested =
         |open: &str, close: &str| one_page(&format!("{}{}", open.repeat(10_000), close.repeat(10_000)));
     let mut tall: Vec<String> = objects(&[]);
@@ -80,6 +87,7 @@ async fn pdfs_end_ready_with_their_pages_or_refused_with_a_reason() {
         ("three pages", good(), &["ready pages 3"]),
         ("trailing bytes", [good(), b"\n\n".to_vec()].concat(), &["ready pages 3"]),
         ("encrypted", encrypted, &["pdf_encrypted"]),
+        ("encrypted, said in the trailer itself", direct_lock, &["pdf_encrypted"]),
         ("locked by a foreign handler", foreign_lock, &["pdf_encrypted"]),
         ("arrays 10,000 deep", nested("[", "]"), &["corrupt", "limit_exceeded"]),
         ("dictionaries 10,000 deep", nested("<</A ", ">>"), &["corrupt", "limit_exceeded"]),

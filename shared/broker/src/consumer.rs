@@ -260,7 +260,7 @@ impl Worker {
         let mut joined = Some(joined);
         while let Some(job) = joined.take() {
             match job {
-
+                Ok(Job { session, .. }) if session != self.session => {}
                 Ok(Job { tag, settled: Settled::Ack, .. }) => session.acks.finish(tag),
                 Ok(Job { settled: Settled::Outage(reason), .. }) => outage = Some(reason),
                 Ok(Job { settled: Settled::Stale, .. }) => {}

@@ -348,3 +348,39 @@ async fn two_janitors_never_claim_one_card_and_parked_cards_are_left_alone() {
     assert!(timer::claim(&mut tx, Ids, 100).await.unwrap().is_empty());
     test.finish().await;
 }
+
+/// Upload beside expiry (R-J): both decided from the same reading, exactly one of them wins.
+#[tokio::test]
+async fn a_confirmation_and_an_expiry_at_once_have_one_winner() {
+    let test = TestDb::new().await;
+    let (db, api) = (test.worker(), test.api());
+    let owner = fixture::owner(&api).await;
+    for n in 0..20 {
+        let card = fixture::pending(&api, owner, MediaType::Text, format!("{n}").as_bytes()).await;
+        let settled = timing::settled_at(card.ticket.ends_at);
+        let confirmed = async {
+            let confirmation = Confirmation {
+                card: card.id,
+                revision: card.revision,
+                pinned: version("v1"),
+                by: ConfirmedBy::Event,
+                surplus: false,
+            };
+            let mut tx = db.begin().await.unwrap();
+            let moved = confirm::confirm(&mut tx, Ids, &[confirmation]).await.unwrap();
+            tx.commit().await.unwrap();
+            moved.contains(&card.id)
+        };
+        let expired = async {
+            let mut tx = db.begin().await.unwrap();
+            let expired = timer::expire(&mut tx, Ids, &card, settled).await.unwrap();
+            tx.commit().await.unwrap();
+            expired == Expired::Yes
+        };
+        let (confirmed, expired) = tokio::join!(confirmed, expired);
+        assert!(confirmed != expired, "confirmed {confirmed}, expired {expired}");
+        let state = fixture::read(&db, &card).await.state.name();
+        assert_eq!(state, if confirmed { StateName::Queued } else { StateName::Expired });
+    }
+    test.finish().await;
+}

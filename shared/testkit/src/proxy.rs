@@ -14,9 +14,12 @@ pub struct Proxy {
     /// Where clients connect.
     pub address: SocketAddr,
     open: watch::Sender<bool>,
-    cut_after: Arc<std::sync::Mutex<Option<Vec<u8>>>>,
+    cut_after: Cut,
     has_cut: Arc<AtomicBool>,
 }
+
+/// What the client sends before the wire is cut, and how often it may still send it.
+type Cut = Arc<std::sync::Mutex<Option<(Vec<u8>, u32)>>>;
 
 impl Proxy {
     /// A proxy to `server` (`host:port`).
@@ -24,7 +27,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback");
         let address = listener.local_addr().expect("its address");
         let (open, _) = watch::channel(true);
-        let cut_after = Arc::new(std::sync::Mutex::new(None));
+        let cut_after = Cut::default();
         let has_cut = Arc::new(AtomicBool::new(false));
         let server = server.to_owned();
         tokio::spawn({
@@ -60,7 +63,12 @@ impl Proxy {
     /// Once the client sends `pattern`, lets it through and cuts before the server's answer arrives: what was sent is
     /// done, and nobody hears of it. Works once.
     pub fn lose_the_answer_to(&self, pattern: &[u8]) {
-        *self.cut_after.lock().expect("the proxy's lock") = Some(pattern.to_vec());
+        self.lose_the_answer_to_nth(pattern, 1);
+    }
+
+    /// The same, the `nth` time the client sends it (1 for the first).
+    pub fn lose_the_answer_to_nth(&self, pattern: &[u8], nth: u32) {
+        *self.cut_after.lock().expect("the proxy's lock") = Some((pattern.to_vec(), nth.saturating_sub(1)));
         self.has_cut.store(false, Ordering::SeqCst);
     }
 
@@ -74,7 +82,7 @@ async fn carry(
     mut client: TcpStream,
     mut server: TcpStream,
     mut open: watch::Receiver<bool>,
-    cut_after: Arc<std::sync::Mutex<Option<Vec<u8>>>>,
+    cut_after: Cut,
     has_cut: Arc<AtomicBool>,
 ) {
     let (mut up, mut down) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
@@ -84,11 +92,18 @@ async fn carry(
                 let Ok(n @ 1..) = sent else { return };
                 let cuts = {
                     let mut pattern = cut_after.lock().expect("the proxy's lock");
-                    let found = pattern.as_ref().is_some_and(|p| up[..n].windows(p.len()).any(|window| window == p));
-                    if found {
+                    let cuts = match &mut *pattern {
+                        Some((sent, spared)) if up[..n].windows(sent.len()).any(|window| window == &**sent) => {
+                            let cuts = *spared == 0;
+                            *spared = spared.saturating_sub(1);
+                            cuts
+                        }
+                        _ => false,
+                    };
+                    if cuts {
                         pattern.take();
                     }
-                    found
+                    cuts
                 };
                 if server.write_all(&up[..n]).await.is_err() {
                     return;

@@ -135,7 +135,7 @@ async fn without_a_token_the_challenge_names_no_error() {
 }
 
 fn ed25519() -> EncodingKey {
-    EncodingKey::from_ed_der(Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap().as_ref())
+    EncodingKey::from_ed_der(Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new()).unwrap().as_ref())
 }
 
 fn p256() -> EncodingKey {

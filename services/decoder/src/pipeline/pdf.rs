@@ -24,7 +24,8 @@ const EOF_WINDOW_BYTES: usize = 1024;
 pub(super) fn count_pages(bytes: &[u8]) -> Result<u32, Problem> {
     let options = LoadOptions::with_max_decompressed_size(STREAM_BYTES_MAX);
     let document = Document::load_mem_with_options(bytes, options).map_err(|error| problem(&error, bytes))?;
-    if document.is_encrypted() || document.was_encrypted() {
+    // lopdf sees an indirect `/Encrypt` only; a dictionary that stands in the trailer itself encrypts all the same.
+    if document.is_encrypted() || document.was_encrypted() || document.trailer.has(b"Encrypt") {
         return Err(encrypted());
     }
     if document.xref_recovery == Some(XrefRecovery::Reconstructed) {

@@ -1,23 +1,8 @@
 //! What the tests of the decoder share: the child program, and pools of it.
 
 use cards::MediaType;
-use decoder::child::{ChildFailure, ChildProgram, Children};
-use decoder::pipeline::{Decoded, Options};
-
-/// `examples/decode_child.rs`, which `cargo test` builds beside the tests.
-pub(crate) fn program(args: &[&str]) -> ChildProgram {
-    let mut path = std::env::current_exe().unwrap();
-    path.pop();
-    path.pop();
-    path.push("examples/decode_child");
-    assert!(path.exists(), "{} is missing: `cargo build -p decoder --examples` makes it", path.display());
-    ChildProgram { path, args: args.iter().map(Into::into).collect() }
-}
-
-/// A pool of sound children.
-pub(crate) fn children(options: Options) -> Children {
-    Children::new(program(&[]), options, 2)
-}
+use decoder::child::{ChildFailure, Children};
+use decoder::pipeline::Decoded;
 
 /// Decodes a file and puts the outcome into one line: `ready …` or the code it was rejected with.
 pub(crate) async fn outcome(

@@ -14,7 +14,7 @@ use broker::{
 use events::work::{Outgoing, Queue};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -71,23 +71,28 @@ impl Rig {
             .await;
     }
 
-    /// Ends every connection of this test whose name holds `role`, from the broker's side. How many there were.
-    pub(crate) async fn close_connections(&self, role: &str) -> usize {
-        let client = reqwest::Client::new();
+    /// The broker's names of this test's connections whose own name holds `role`. A new one shows up after a second.
+    pub(crate) async fn connections(&self, role: &str) -> Vec<String> {
         let (url, user, password) = self.management_parts();
-        let list = client.get(format!("{url}/api/connections")).basic_auth(&user, Some(&password));
-        let found: Vec<serde_json::Value> = list.send().await.unwrap().json().await.unwrap();
+        let list = reqwest::Client::new().get(format!("{url}/api/connections"));
+        let answer = list.basic_auth(&user, Some(&password)).send().await.unwrap();
+        let found: Vec<serde_json::Value> = answer.json().await.unwrap();
+        let ours = found.iter().filter(|connection| {
+            let name = connection["user_provided_name"].as_str().unwrap_or_default();
+            name.starts_with(&self.settings.name) && name.contains(role)
+        });
+        ours.map(|connection| connection["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Ends them from the broker's side. How many there were.
+    pub(crate) async fn close_connections(&self, role: &str) -> usize {
+        let (url, user, password) = self.management_parts();
         let mut closed = 0;
-        for connection in &found {
-            let ours = connection["user_provided_name"].as_str().unwrap_or_default();
-            if !(ours.starts_with(&self.settings.name) && ours.contains(role)) {
-                continue;
-            }
-            let name = connection["name"].as_str().unwrap().replace(' ', "%20").replace('>', "%3E");
-            let delete =
-                client.delete(format!("{url}/api/connections/{name}")).basic_auth(&user, Some(&password));
-            let status = delete.send().await.unwrap().status();
-            closed += usize::from(status.is_success());
+        for name in self.connections(role).await {
+            let name = name.replace(' ', "%20").replace('>', "%3E");
+            let delete = reqwest::Client::new().delete(format!("{url}/api/connections/{name}"));
+            let answer = delete.basic_auth(&user, Some(&password)).send().await.unwrap();
+            closed += usize::from(answer.status().is_success());
         }
         closed
     }
@@ -230,6 +235,9 @@ pub(crate) struct Notebook {
     pub(crate) entries: Mutex<Vec<Entry>>,
     pub(crate) retries: Mutex<Vec<Outgoing>>,
     pub(crate) away: AtomicBool,
+    /// While held, a retry waits for `release`.
+    pub(crate) held: AtomicBool,
+    pub(crate) release: Notify,
 }
 
 impl Notebook {
@@ -250,6 +258,9 @@ impl Notebook {
 impl Ledger for Notebook {
     async fn retry(&self, retry: Retry<'_>) -> Result<(), LedgerError> {
         let Retry { delivery, attempt, due, reason } = retry;
+        if self.held.load(Ordering::SeqCst) {
+            self.release.notified().await;
+        }
         self.write(Entry::Retry { n: number(&delivery.body), attempt, due, code: reason.code })?;
         self.retries.lock().unwrap().push(Outgoing {
             queue: delivery.queue,
