@@ -186,6 +186,8 @@ osd class update on start = false
 osd crush update on start = false
 osd max pg per osd hard ratio = 100
 osd numa auto affinity = false
+# a killed gateway is forgotten this fast (seconds); until then each change of a bucket waits for its answer
+osd client watch timeout = 5
 osd op num shards = 2
 osd op num threads per shard = 2
 # a sparse file: it takes what is stored
@@ -199,6 +201,9 @@ bluestore cache size = 67108864
 rgw data = $CEPH/rgw
 rgw frontends = beast endpoint=127.0.0.1:$PORT_S3
 rgw thread pool size = 64
+# says that often (seconds) that it lives: well within the OSD's watch timeout
+objecter tick interval = 1
+client notify timeout = 3
 # lets CreateTopic carry the broker's password when the request says X-Forwarded-Proto: https
 rgw trust forwarded https = true
 # with these threads this version crashes more often; garbage is only disk space here

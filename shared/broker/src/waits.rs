@@ -1,5 +1,5 @@
 //! How long to wait before trying again: exponential with jitter, for ever. The only user of the `backoff` crate, which
-//! is unmaintained but required (REQUIREMENTS, DEVELOPERS.md); replacing it touches this file alone.
+//! is unmaintained (RUSTSEC-2025-0012) but stays for now: replacing it touches this file alone.
 
 use std::time::Duration;
 

@@ -5,7 +5,8 @@
 //! ticket's holder would.
 
 use aws_sdk_s3::primitives::ByteStream;
-use cards::Timestamp;
+use cards::key::FILE_PREFIX;
+use cards::{Ids, Timestamp};
 use chrono::TimeDelta;
 
 use super::Admin;
@@ -14,8 +15,12 @@ use crate::sign::encode_path;
 use crate::ticket::{TicketRequest, TicketSigner};
 use crate::{ObjectError, ObjectStore, Operation, S3};
 
-/// Under no prefix of ours: no card names it, no reconciliation touches it.
-const VICTIM: &str = "arkiv-probe/victim";
+/// Where workers may put, so that they can probe as well as the bucket's owner. No card names it; it is there for
+/// moments. Each probe has its own, since several processes may start at once and none may find another's gone.
+fn victim(ids: Ids) -> String {
+    format!("{FILE_PREFIX}arkiv-probe-{}", ids.message())
+}
+
 /// Where the signer may put. No card has this key.
 const TARGET: &str = "incoming/arkiv-probe";
 /// The bytes a probing ticket is for.
@@ -41,19 +46,20 @@ impl PutMisuse {
 impl Admin {
     /// Tries both tricks with a ticket of this signer, and cleans up what they left.
     pub async fn signer_can_misuse_put(&self, signer: &TicketSigner) -> Result<PutMisuse, ObjectError> {
+        let victim = victim(Ids);
         self.client
             .put_object()
             .bucket(self.bucket())
-            .key(VICTIM)
+            .key(&victim)
             .body(ByteStream::from_static(PROBE_BYTES))
             .send()
             .await
             .map_err(|error| self.failed(&error))?;
-        let source = format!("/{}/{VICTIM}", encode_path(self.bucket()));
+        let source = format!("/{}/{victim}", encode_path(self.bucket()));
         let copy_source = self.try_header(signer, "x-amz-copy-source", &source).await;
         let acl = self.try_header(signer, "x-amz-acl", "public-read").await;
         // What was tried is removed whatever came of it; the first error is the one that is told.
-        let removed = self.remove_probes().await;
+        let removed = self.remove_probes(&victim).await;
         let misuse = PutMisuse { copy_source: copy_source?, acl: acl? };
         removed.map(|()| misuse)
     }
@@ -80,10 +86,10 @@ impl Admin {
         }
     }
 
-    async fn remove_probes(&self) -> Result<(), ObjectError> {
+    async fn remove_probes(&self, victim: &str) -> Result<(), ObjectError> {
         let store = S3::new(&self.settings);
         let mut versions = Vec::new();
-        for key in [VICTIM, TARGET] {
+        for key in [victim, TARGET] {
             for version in store.versions_of(key, usize::MAX).await? {
                 versions.push((version.key, version.version));
             }
