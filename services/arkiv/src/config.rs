@@ -70,6 +70,7 @@ fn database(url: &str, connections_max: u32, role: &str) -> DbSettings {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "clap names flags after fields")]
 pub(crate) struct BucketArgs {
     /// Where the store answers our processes.
     #[arg(long, env = "ARKIV_S3_ENDPOINT")]
@@ -129,6 +130,7 @@ impl StoreArgs {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "clap names flags after fields")]
 pub(crate) struct SignerArgs {
     /// Where the store answers browsers, if not at the endpoint.
     #[arg(long, env = "ARKIV_S3_PUBLIC_ENDPOINT")]

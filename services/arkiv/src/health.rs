@@ -84,13 +84,14 @@ pub(crate) async fn serve(
 async fn readyz(State(page): State<Page>) -> (StatusCode, String) {
     let checks = page.needs.ready().await;
     let ready = checks.iter().all(|check| check.ok);
-    let text = checks
+    let lines: Vec<String> = checks
         .iter()
         .map(|check| {
             let mark = if check.ok { "ok" } else { "failed" };
-            format!("{}: {mark}: {}\n", check.name, check.detail)
+            format!("{}: {mark}: {}", check.name, check.detail)
         })
         .collect();
+    let text = lines.join("\n") + "\n";
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
 }
 

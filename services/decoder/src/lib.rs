@@ -152,12 +152,12 @@ impl Decoder {
         telemetry::kill::point("decode.after_get");
         let read = Read { announced: &card.announced, sha256, bytes: &bytes };
         // 3. Cheap refusals first: no child is spent on them.
-        let decided = match decide::before_decoding(&read) {
+        let decision = match decide::before_decoding(&read) {
             Some(problem) => Decision::Refuse(problem),
             // 4.
             None => decide::after_decoding(self.children.decode(card.announced.media_type, &bytes).await)?,
         };
-        match decided {
+        match decision {
             Decision::Refuse(problem) => {
                 tracing::info!(card.id = %card.id, %problem, "rejected a file");
                 let mut tx = self.db.begin().await?;
@@ -174,15 +174,15 @@ impl Decoder {
     async fn read(&self, card: &Card, pinned: &VersionId) -> Result<(BytesMut, Sha256), JobError> {
         let key = card.source_key().to_string();
         let mut body = self.objects.get(&key, pinned, OBJECT_BYTES_MAX).await?;
-        let mut hash = sha2::Sha256::new();
+        let mut digest = sha2::Sha256::new();
         let mut bytes =
             BytesMut::with_capacity(usize::try_from(card.announced.size.get()).unwrap_or_default());
         while let Some(chunk) = body.next_chunk().await {
             let chunk = chunk?;
-            hash.update(&chunk);
+            digest.update(&chunk);
             bytes.extend_from_slice(&chunk);
         }
-        Ok((bytes, Sha256(hash.finalize().into())))
+        Ok((bytes, Sha256(digest.finalize().into())))
     }
 
     /// Steps 5 to 7.

@@ -77,7 +77,8 @@ impl World {
         assert_eq!(object.sha256, digest(bytes));
         for derivative in &card.derivatives {
             let key = DerivedKey { card: card.id, token: object.token, name: derivative.name }.to_string();
-            let made = self.fake.bytes(&key, &derivative.version).expect("the derivative");
+            let made =
+                self.fake.bytes(&key, &derivative.version).unwrap_or_else(|| panic!("{key} is missing"));
             assert_eq!(made.len() as u64, derivative.size_bytes);
         }
     }

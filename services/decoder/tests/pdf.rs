@@ -1,7 +1,5 @@
 //! PDFs made by code, through the real child (R-C2, PROOF (c) 16).
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
-
 mod common;
 #[path = "common/program.rs"]
 mod program;

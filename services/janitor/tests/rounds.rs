@@ -1,5 +1,7 @@
 //! The timer on a real PostgreSQL: lost events, expiry, overdue work (R-B7, R-B9, R-H1).
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail their test")]
+
 use std::sync::Arc;
 
 use cards::{Card, ConfirmedBy, Ids, MediaType, OwnerId, State, StateName, timing};

@@ -78,15 +78,15 @@ pub async fn relay_batch(
     let published = publisher.publish(&messages, settings.confirm_within).await?;
     telemetry::kill::point("relay.after_publish");
     // 4.
-    let settled = decide::settle(&rows, &published);
-    outbox::delete(&mut tx, &settled.confirmed).await?;
-    for (row, delay, error) in &settled.back {
+    let judged = decide::settle(&rows, &published);
+    outbox::delete(&mut tx, &judged.confirmed).await?;
+    for (row, delay, error) in &judged.back {
         outbox::push_back(&mut tx, *row, *delay, error).await?;
     }
     // 5.
     tx.commit().await?;
     telemetry::kill::point("relay.after_commit");
-    report(&published, &settled);
+    report(&published, &judged);
     Ok(if rows.len() == usize::from(settings.batch_rows_max) { Batch::Full } else { Batch::Partial })
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    pub(crate) fn spawn(db: Db, ids: Ids, settings: GroupSettings) -> Self {
+    pub(crate) fn spawn(db: &Db, ids: Ids, settings: GroupSettings) -> Self {
         // As many may wait as one group more than is being committed: past that the callers wait here, not in memory.
         let (queue, waiting) = mpsc::channel(settings.cards_max * (settings.committers + 1));
         let waiting = Arc::new(Mutex::new(waiting));

@@ -72,7 +72,7 @@ pub struct Intake {
 impl Intake {
     /// An intake with its own group of committers; they end when the last clone is dropped.
     pub fn new(db: Db, objects: Arc<dyn ObjectStore>, ids: Ids, settings: GroupSettings) -> Self {
-        let committer = Committer::spawn(db.clone(), ids, settings);
+        let committer = Committer::spawn(&db, ids, settings);
         Self { db, objects, ids, committer }
     }
 

@@ -1,5 +1,7 @@
 //! The outbox: what is claimed, by whom, and what a COMMIT without an answer means.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail their test")]
+
 use cards::Ids;
 use chrono::TimeDelta;
 use events::work::{Outgoing, Queue};

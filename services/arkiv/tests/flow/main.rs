@@ -1,6 +1,8 @@
 //! The whole flow on a real PostgreSQL, RabbitMQ and S3 server, with the real binary, its roles each in a process that
 //! may die at any named point (R-J, ring 4). Nobody ever makes a confirm call.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail their test")]
+
 mod kills;
 mod outages;
 mod stack;

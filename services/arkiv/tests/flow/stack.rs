@@ -351,7 +351,7 @@ impl Drop for Process {
         self.kill();
         if std::thread::panicking() {
             // A failing test shows what its processes said.
-            println!("--- {} ---\n{}", self.role, self.log());
+            eprintln!("--- {} ---\n{}", self.role, self.log());
         }
     }
 }

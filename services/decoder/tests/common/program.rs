@@ -1,5 +1,7 @@
 //! The child program, and pools of it.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail their test")]
+
 use decoder::child::{ChildProgram, Children};
 use decoder::pipeline::Options;
 
