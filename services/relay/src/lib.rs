@@ -75,10 +75,10 @@ pub async fn relay_batch(
     telemetry::kill::point("relay.after_claim");
     // 3. An error here knows nothing of any row: the dropped transaction gives them all back.
     let messages: Vec<_> = rows.iter().map(|row| row.message.clone()).collect();
-    let published = publisher.publish(&messages, settings.confirm_within).await?;
+    let confirms = publisher.publish(&messages, settings.confirm_within).await?;
     telemetry::kill::point("relay.after_publish");
     // 4.
-    let judged = decide::settle(&rows, &published);
+    let judged = decide::settle(&rows, &confirms);
     outbox::delete(&mut tx, &judged.confirmed).await?;
     for (row, delay, error) in &judged.back {
         outbox::push_back(&mut tx, *row, *delay, error).await?;
@@ -86,7 +86,7 @@ pub async fn relay_batch(
     // 5.
     tx.commit().await?;
     telemetry::kill::point("relay.after_commit");
-    report(&published, &judged);
+    report(&confirms, &judged);
     Ok(if rows.len() == usize::from(settings.batch_rows_max) { Batch::Full } else { Batch::Partial })
 }
 

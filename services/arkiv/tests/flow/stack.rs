@@ -1,6 +1,7 @@
 //! A whole product for one test: its own database, broker and bucket, and the real binary's processes.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -351,7 +352,7 @@ impl Drop for Process {
         self.kill();
         if std::thread::panicking() {
             // A failing test shows what its processes said.
-            eprintln!("--- {} ---\n{}", self.role, self.log());
+            let _ = writeln!(std::io::stderr(), "--- {} ---\n{}", self.role, self.log());
         }
     }
 }

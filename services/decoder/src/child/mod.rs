@@ -4,7 +4,7 @@
 //!    file, a process group of their own, and limits set from outside: address space, CPU, no files, no core.
 //! 2. One request goes in ([`wire`]); the child decodes it ([`crate::pipeline`]), answers and exits.
 //! 3. The answer is read up to a cap and parsed as hostile; a wall clock runs meanwhile.
-//! 4. How the child ended says whose fault it was ([`verdict`]): the file's is a [`Problem`] for its owner, the
+//! 4. How the child ended says whose fault it was (`verdict.rs`): the file's is a [`Problem`] for its owner, the
 //!    machine's is a [`MachineFault`] and the job is tried again.
 //!
 //! A child is killed when its job is dropped (a lost lease), and is taken by the kernel before its parent when memory

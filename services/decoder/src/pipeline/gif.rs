@@ -7,9 +7,10 @@ use std::num::NonZeroU64;
 
 use cards::Problem;
 use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
+use image::metadata::Orientation;
 
 use super::raster::{Channels, Picture, Raster, raster_bytes};
-use super::{Limits, corrupt, exif, too_much, truncated};
+use super::{Limits, corrupt, too_much, truncated};
 
 /// Decodes the first frame and counts all.
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Problem> {
@@ -38,7 +39,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Problem> 
         width_px,
         height_px,
         frames,
-        orientation: exif::UPRIGHT,
+        orientation: Orientation::NoTransforms,
         profile: decoder.icc_profile().map(<[u8]>::to_vec),
         raster: Raster { width_px, height_px, channels: Channels::Rgba, pixels: Box::new(pixels) },
     })

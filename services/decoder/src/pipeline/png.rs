@@ -7,6 +7,7 @@
 use std::io::{Cursor, ErrorKind};
 
 use cards::Problem;
+use image::metadata::Orientation;
 use png::{ColorType, Decoder, DecodingError, Limits as PngLimits, Transformations};
 
 use super::raster::{Channels, Picture, Raster, raster_bytes};
@@ -44,7 +45,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Problem> 
         width_px,
         height_px,
         frames,
-        orientation: info.exif_metadata.as_deref().map_or(exif::UPRIGHT, exif::orientation),
+        orientation: info.exif_metadata.as_deref().map_or(Orientation::NoTransforms, exif::orientation),
         profile: info.icc_profile.as_deref().map(<[u8]>::to_vec),
         raster: Raster { width_px, height_px, channels, pixels: Box::new(pixels) },
     })

@@ -1,13 +1,15 @@
 //! Pixels in memory, and what is done to them: fitting, turning, spreading grey over three channels.
 
-use std::num::NonZeroU32;
 use std::ops::DerefMut;
 
 use cards::Problem;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{MulDiv, PixelType, ResizeOptions, Resizer};
 
-use super::{corrupt, exif};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageBuffer};
+
+use super::corrupt;
 
 /// Eight bits a channel, rows without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +65,8 @@ pub(super) struct Picture {
     /// As the file has it, before turning.
     pub(super) height_px: u32,
     pub(super) frames: u32,
-    /// EXIF's 1 to 8.
-    pub(super) orientation: u8,
+    /// How it is turned upright.
+    pub(super) orientation: Orientation,
     /// The embedded ICC profile.
     pub(super) profile: Option<Vec<u8>>,
     /// The first frame; it may be smaller than the picture (a JPEG is shrunk while it is decoded).
@@ -149,43 +151,43 @@ impl Raster {
     }
 
     /// Turns by an EXIF orientation.
-    pub(super) fn turned(self, orientation: u8) -> Self {
-        if orientation <= exif::UPRIGHT || orientation > 8 {
+    pub(super) fn turned(self, orientation: Orientation) -> Self {
+        if orientation == Orientation::NoTransforms {
             return self;
         }
-        let (Some(width), Some(height)) = (NonZeroU32::new(self.width_px), NonZeroU32::new(self.height_px))
-        else {
-            return self;
-        };
-        let (width, height) = (width.get() as usize, height.get() as usize);
-        let sideways = turns_sideways(orientation);
-        let (to_width, to_height) = if sideways { (height, width) } else { (width, height) };
-        let size = self.channels.count();
-        let mut pixels = Vec::with_capacity(width * height * size);
-        for y in 0..to_height {
-            for x in 0..to_width {
-                let (from_x, from_y) = match orientation {
-                    2 => (width - 1 - x, y),
-                    3 => (width - 1 - x, height - 1 - y),
-                    4 => (x, height - 1 - y),
-                    5 => (y, x),
-                    6 => (y, height - 1 - x),
-                    7 => (width - 1 - y, height - 1 - x),
-                    8 => (width - 1 - y, x),
-                    _ => (x, y),
-                };
-                let at = (from_y * width + from_x) * size;
-                pixels.extend_from_slice(&self.pixels[at..at + size]);
+        let Self { width_px: width, height_px: height, channels, pixels } = self;
+        let pixels = pixels.to_vec();
+        let picture = match channels {
+            Channels::Grey => ImageBuffer::from_raw(width, height, pixels).map(DynamicImage::ImageLuma8),
+            Channels::GreyAlpha => {
+                ImageBuffer::from_raw(width, height, pixels).map(DynamicImage::ImageLumaA8)
             }
+            Channels::Rgb => ImageBuffer::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8),
+            Channels::Rgba => ImageBuffer::from_raw(width, height, pixels).map(DynamicImage::ImageRgba8),
+        };
+        // A raster holds exactly its pixels; if it did not, an empty picture would not get past the encoder.
+        let mut picture = picture.unwrap_or_default();
+        picture.apply_orientation(orientation);
+        Self {
+            width_px: picture.width(),
+            height_px: picture.height(),
+            channels,
+            pixels: Box::new(picture.into_bytes()),
         }
-        let (width_px, height_px) =
-            if sideways { (self.height_px, self.width_px) } else { (self.width_px, self.height_px) };
-        Self { width_px, height_px, channels: self.channels, pixels: Box::new(pixels) }
     }
 }
 
-fn turns_sideways(orientation: u8) -> bool {
-    (5..=8).contains(&orientation)
+fn turns_sideways(orientation: Orientation) -> bool {
+    match orientation {
+        Orientation::Rotate90
+        | Orientation::Rotate270
+        | Orientation::Rotate90FlipH
+        | Orientation::Rotate270FlipH => true,
+        Orientation::NoTransforms
+        | Orientation::Rotate180
+        | Orientation::FlipHorizontal
+        | Orientation::FlipVertical => false,
+    }
 }
 
 #[cfg(test)]
@@ -223,7 +225,8 @@ mod tests {
                 channels: Channels::Grey,
                 pixels: Box::new(b"abcdef".to_vec()),
             };
-            let turned = raster.turned(orientation);
+            let turned =
+                raster.turned(Orientation::from_exif(orientation).unwrap_or(Orientation::NoTransforms));
             let rows: Vec<_> = turned
                 .pixels
                 .chunks(turned.width_px as usize)

@@ -5,6 +5,7 @@
 //! its own; the others are counted. What follows the RIFF chunk is not looked at.
 
 use cards::Problem;
+use image::metadata::Orientation;
 use webp::{BitstreamFeatures, Decoder, WebPImage};
 
 use super::gif::{Area, on_canvas};
@@ -29,7 +30,7 @@ struct Container<'a> {
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Problem> {
     let bytes = riff(bytes)?;
     let container = walk(&bytes[12..], limits)?;
-    let orientation = container.exif.map_or(exif::UPRIGHT, exif::orientation);
+    let orientation = container.exif.map_or(Orientation::NoTransforms, exif::orientation);
     let profile = container.profile.map(<[u8]>::to_vec);
     if let Some(frame) = container.first_frame {
         let (width_px, height_px) =

@@ -32,6 +32,7 @@
 mod stream;
 
 use cards::{DerivativeName, Problem, ProblemCode};
+use image::metadata::Orientation;
 use turbojpeg::{Decompressor, Error, PixelFormat, ScalingFactor};
 
 use self::stream::Stream;
@@ -85,7 +86,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Problem> 
         width_px,
         height_px,
         frames: 1,
-        orientation: stream.exif.map_or(exif::UPRIGHT, exif::orientation),
+        orientation: stream.exif.map_or(Orientation::NoTransforms, exif::orientation),
         profile,
         raster: Raster {
             width_px: scaled_width,
