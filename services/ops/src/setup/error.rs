@@ -49,16 +49,6 @@ pub enum Cause {
     /// The broker.
     #[error("{}", .0.chain())]
     Broker(Box<BrokerError>),
-    /// The store, asked for a configuration.
-    #[error("reading the bucket's {what}: {detail}")]
-    Look {
-        /// Which configuration.
-        what: &'static str,
-        /// What happened.
-        detail: String,
-        /// Whether trying again may help.
-        is_away: bool,
-    },
 }
 
 impl From<BrokerError> for Cause {
@@ -91,13 +81,12 @@ impl Cause {
                 | BrokerError::StrangeReturn { .. }
                 | BrokerError::Cancelled => false,
             },
-            Self::Look { is_away, .. } => *is_away,
         }
     }
 
     fn server(&self) -> &'static str {
         match self {
-            Self::Store(_) | Self::Look { .. } => "the store",
+            Self::Store(_) => "the store",
             Self::Broker(_) => "the broker",
         }
     }
@@ -128,7 +117,7 @@ fn next(step: StepId, cause: &Cause) -> &'static str {
                 "something of that name exists with other arguments, or the user may not configure it: compare with \
                  infra/rabbitmq/definitions.json; delete the queue once it is empty, and run setup again"
             }
-            Cause::Broker(_) | Cause::Store(_) | Cause::Look { .. } => "check ARKIV_AMQP_URL",
+            Cause::Broker(_) | Cause::Store(_) => "check ARKIV_AMQP_URL",
         },
         StepId::Bucket => "if the name is somebody else's, set ARKIV_S3_BUCKET to another",
         StepId::Versioning => "check that the store keeps versions and that this identity owns the bucket",

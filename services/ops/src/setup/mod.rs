@@ -15,7 +15,6 @@
 //! 9. `put_tickets`: whether PUT tickets can be misused here (R-A2). Only told: the API then gives none out.
 
 mod error;
-mod look;
 mod report;
 mod steps;
 #[cfg(test)]

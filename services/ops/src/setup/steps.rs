@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use broker::{BrokerError, topology};
-use objects::admin::Admin;
+use objects::admin::{Admin, Configuration};
 use objects::{ObjectError, StoreKind};
 use tokio::time::Instant;
 
 use super::error::is_no_bucket;
-use super::look::{self, Part};
 use super::{
     Cause, Mode, Progress, PutTickets, SetupError, SetupReport, SetupSettings, Step, StepId, StepResult,
     probe_put_tickets,
@@ -159,7 +158,7 @@ impl<'a> Run<'a> {
         let admin = &self.admin.clone();
         let principals = &self.settings.principals;
         let write = move || admin.put_policy(principals);
-        let result = self.configure(StepId::Policy, found, Part("policy"), write).await?;
+        let result = self.configure(StepId::Policy, found, Configuration::Policy, write).await?;
         let evidence = format!(
             "tickets {}, links {}, workers {}",
             principals.signer, principals.reader, principals.worker
@@ -216,7 +215,7 @@ impl<'a> Run<'a> {
         }
         let admin = &self.admin.clone();
         let write = move || async move { admin.put_cors(origins).await.map(drop) };
-        let result = self.configure(StepId::Cors, found, Part("cors"), write).await?;
+        let result = self.configure(StepId::Cors, found, Configuration::Cors, write).await?;
         self.done(StepId::Cors, result, origins.join(", "));
         Ok(())
     }
@@ -224,7 +223,7 @@ impl<'a> Run<'a> {
     async fn lifecycle(&mut self, found: Bucket) -> Result<(), SetupError> {
         let admin = &self.admin.clone();
         let write = move || admin.put_lifecycle();
-        let result = self.configure(StepId::Lifecycle, found, Part("lifecycle"), write).await?;
+        let result = self.configure(StepId::Lifecycle, found, Configuration::Lifecycle, write).await?;
         let evidence = "multiparts after a day, markers with nothing behind them; never a version";
         self.done(StepId::Lifecycle, result, evidence.to_owned());
         Ok(())
@@ -234,7 +233,7 @@ impl<'a> Run<'a> {
         let admin = &self.admin.clone();
         let plan = &self.settings.plan();
         let write = move || admin.wire_notifications(plan);
-        let result = self.configure(StepId::Notification, found, Part("notification"), write).await?;
+        let result = self.configure(StepId::Notification, found, Configuration::Notification, write).await?;
         let wired: Vec<_> = plan
             .spec
             .queues
@@ -266,14 +265,14 @@ impl<'a> Run<'a> {
         &mut self,
         step: StepId,
         found: Bucket,
-        part: Part,
+        part: Configuration,
         write: impl Fn() -> W,
     ) -> Result<StepResult, SetupError> {
-        let store = &self.settings.store;
+        let admin = &self.admin.clone();
         let before = match (found, self.mode) {
             (Bucket::Missing, Mode::DryRun) => None,
             (Bucket::Missing | Bucket::Unversioned | Bucket::Versioned, _) => {
-                self.patiently(step, move || look::at(store, part)).await?
+                self.patiently(step, || async { Ok(admin.configuration(part).await?) }).await?
             }
         };
         match self.mode {
@@ -282,7 +281,7 @@ impl<'a> Run<'a> {
             Mode::Apply => {}
         }
         self.patiently(step, || async { Ok(write().await?) }).await?;
-        let after = self.patiently(step, move || look::at(store, part)).await?;
+        let after = self.patiently(step, || async { Ok(admin.configuration(part).await?) }).await?;
         Ok(match before {
             None => StepResult::Created,
             Some(_) if before == after => StepResult::Already,

@@ -3,6 +3,7 @@
 //! In order: bucket, versioning, policy, access block (in this order: a block on policies refuses the policy itself),
 //! CORS, lifecycle, events. The admin identity owns the bucket and is used by nothing that runs.
 
+mod configuration;
 mod policy;
 mod probe;
 mod wire;
@@ -16,6 +17,7 @@ use aws_sdk_s3::types::{
 };
 use aws_smithy_types::error::operation::BuildError;
 
+pub use self::configuration::Configuration;
 pub use self::policy::Principals;
 pub use self::probe::PutMisuse;
 use crate::s3::{self, failure, invalid};
