@@ -153,7 +153,7 @@ impl Janitor {
             }
         };
         // 3.
-        let after = decide::after(card, &outcome, listed_at);
+        let after = decide::after(card.ticket.ends_at, &outcome, listed_at);
         let after = match after {
             After::Expired => self.expire(card, listed_at).await?,
             After::LookAgain => {

@@ -126,16 +126,14 @@ async fn a_cancelled_begin_poisons_no_connection() {
     let test = TestDb::new().await;
     let settings = DbSettings { url: test.worker_url.clone(), connections_max: 1, name: "cancel".to_owned() };
     let db = Db::new(&settings).unwrap();
-    for polls in 0..60_u32 {
-        let begin = db.begin();
-        tokio::pin!(begin);
-        for _ in 0..polls {
-            tokio::select! {
-                biased;
-                _ = &mut begin => break,
-                () = tokio::task::yield_now() => {}
-            }
-        }
+    for micros in (0..2000).step_by(20) {
+        // Connected, so that what is cut short is BEGIN itself.
+        db.probe().await.unwrap();
+        let _ = tokio::time::timeout(std::time::Duration::from_micros(micros), db.begin()).await;
+        let in_transaction = "select count(*) from pg_stat_activity
+             where application_name = 'cancel' and state like 'idle in transaction%' and xact_start < now()";
+        db.probe().await.unwrap();
+        assert_eq!(test.count(in_transaction).await, 0, "after {micros} µs");
     }
     enqueue(&db, Due::Now).await;
     db.probe().await.unwrap();
