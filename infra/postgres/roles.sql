@@ -1,8 +1,8 @@
 -- The database roles and the database itself. Run by a superuser, as often as you like: what exists is left alone.
 --
---   arkiv_owner   owns the database and the schema; runs migrations and nothing else. No superuser: the rules below
---                 must hold for it too. CREATEDB, so that tests can make a database each.
---   arkiv_api     what the HTTP service logs in as; row level security is forced on it.
+--   arkiv_owner   owns the database and the schema; runs migrations and nothing else. No superuser: what it
+--                 may do is what a migration may do. CREATEDB, so that tests can make a database each.
+--   arkiv_api     what the HTTP service logs in as: it issues tickets and reads, and deletes nothing.
 --   arkiv_worker  what every background role logs in as.
 --
 -- No password stands here. Each is taken from the environment of the psql that runs this file (ARKIV_OWNER_PASSWORD,

@@ -17,6 +17,7 @@ use url::Url;
 const NOTIFY: &str = include_str!("../../../minio-notify.json");
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
 pub(crate) struct LogArgs {
     /// What is logged, as `tracing` filters say it: info, or debug,sqlx=warn.
     #[arg(long = "log", env = "ARKIV_LOG", default_value = "info", global = true)]
@@ -27,6 +28,7 @@ pub(crate) struct LogArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Database")]
 pub(crate) struct WorkerDatabaseArgs {
     /// The database, as the workers' role `arkiv_worker`.
     #[arg(long, env = "ARKIV_DATABASE_URL", hide_env_values = true)]
@@ -43,6 +45,7 @@ impl WorkerDatabaseArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Database")]
 pub(crate) struct ApiDatabaseArgs {
     /// The database, as the API's role `arkiv_api`.
     #[arg(long, env = "ARKIV_API_DATABASE_URL", hide_env_values = true)]
@@ -59,6 +62,7 @@ impl ApiDatabaseArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Database")]
 pub(crate) struct OwnerDatabaseArgs {
     /// The database, as the owner of the schema.
     #[arg(long, env = "ARKIV_OWNER_DATABASE_URL", hide_env_values = true)]
@@ -71,6 +75,7 @@ fn database(url: &str, connections_max: u32, role: &str) -> DbSettings {
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_field_names, reason = "clap names flags after fields")]
+#[command(next_help_heading = "Store")]
 pub(crate) struct BucketArgs {
     /// Where the store answers our processes.
     #[arg(long, env = "ARKIV_S3_ENDPOINT")]
@@ -112,6 +117,7 @@ impl BucketArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
     #[command(flatten)]
     pub(crate) bucket: BucketArgs,
@@ -131,6 +137,7 @@ impl StoreArgs {
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_field_names, reason = "clap names flags after fields")]
+#[command(next_help_heading = "Store")]
 pub(crate) struct SignerArgs {
     /// Where the store answers browsers, if not at the endpoint.
     #[arg(long, env = "ARKIV_S3_PUBLIC_ENDPOINT")]
@@ -141,7 +148,7 @@ pub(crate) struct SignerArgs {
     /// Its secret key.
     #[arg(long, env = "ARKIV_S3_SIGNER_SECRET_KEY", hide_env_values = true)]
     s3_signer_secret_key: String,
-    /// The access key that signs links: it may only get.
+    /// The access key that signs links: it may only get (setup only names it in the policy).
     #[arg(long, env = "ARKIV_S3_READER_ACCESS_KEY")]
     s3_reader_access_key: String,
     /// Its secret key.
@@ -162,6 +169,7 @@ impl SignerArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Broker")]
 pub(crate) struct BrokerArgs {
     /// The broker: amqp://user:password@host:port/vhost.
     #[arg(long, env = "ARKIV_AMQP_URL", hide_env_values = true)]
@@ -182,6 +190,7 @@ impl BrokerArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Relay")]
 pub(crate) struct RelayArgs {
     /// Outbox rows published in one batch at most.
     #[arg(long, env = "ARKIV_RELAY_BATCH", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=2000))]
@@ -204,6 +213,7 @@ pub(crate) enum DerivativeFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Decoder")]
 pub(crate) struct DecoderArgs {
     /// Files decoded at once; as many as there are cores unless set.
     #[arg(long, env = "ARKIV_DECODERS", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -231,6 +241,7 @@ impl DecoderArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Health")]
 pub(crate) struct HealthArgs {
     /// Where this role answers /livez, /readyz and /metrics; nowhere unless set.
     #[arg(long, env = "ARKIV_HEALTH_LISTEN")]
@@ -256,6 +267,7 @@ pub(crate) enum PutTickets {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "API")]
 pub(crate) struct ApiArgs {
     /// Where the API listens.
     #[arg(long, env = "ARKIV_LISTEN", default_value = "127.0.0.1:8080")]
@@ -321,6 +333,7 @@ impl ApiArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Setup")]
 pub(crate) struct SetupArgs {
     #[command(flatten)]
     bucket: BucketArgs,
@@ -348,7 +361,7 @@ pub(crate) struct SetupArgs {
     /// Which events the bucket sends: a file like minio-notify.json, which is built in.
     #[arg(long, env = "ARKIV_NOTIFY_FILE")]
     notify_file: Option<PathBuf>,
-    /// Origins whose pages may upload, separated by commas; any page unless set.
+    /// Origins whose pages may upload, separated by commas; no page unless set.
     #[arg(long, env = "ARKIV_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
 }

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Needs {
     pub(crate) database: Option<Db>,
     pub(crate) objects: Option<Arc<dyn ObjectStore>>,
-    /// Consumers by queue, and whether messages flow to them right now.
-    pub(crate) consumers: Vec<(&'static str, watch::Receiver<bool>)>,
+    /// Consumers by queue, and the relay, and whether messages flow to and from them right now.
+    pub(crate) flows: Vec<(&'static str, watch::Receiver<bool>)>,
 }
 
 #[async_trait]
@@ -45,11 +45,11 @@ impl Health for Needs {
             };
             checks.push(Check { name: "store".to_owned(), ok, detail });
         }
-        for (queue, consuming) in &self.consumers {
-            let ok = *consuming.borrow();
+        for (name, flowing) in &self.flows {
+            let ok = *flowing.borrow();
             let detail =
                 if ok { "messages flow" } else { "no messages flow: the broker or a dependency is away" };
-            checks.push(Check { name: (*queue).to_owned(), ok, detail: detail.to_owned() });
+            checks.push(Check { name: (*name).to_owned(), ok, detail: detail.to_owned() });
         }
         checks
     }

@@ -6,6 +6,7 @@
 mod cli;
 mod commands;
 mod config;
+mod depths;
 mod gate;
 mod health;
 mod roles;

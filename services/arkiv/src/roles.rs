@@ -29,7 +29,7 @@ use crate::config::{
     StoreArgs, WorkerDatabaseArgs,
 };
 use crate::health::Needs;
-use crate::{decoder_child, gate, health, signals};
+use crate::{decoder_child, depths, gate, health, signals};
 
 /// Bucket events a confirmer holds at once: their HEADs overlap, their commits form groups (FACTS 4.3).
 const CONFIRM_PREFETCH: u16 = 500;
@@ -140,8 +140,11 @@ impl Process {
         }
         self.needs.database.get_or_insert_with(|| db.clone());
         let (broker, settings, shutdown) = (broker.settings("relay"), args.settings(), self.shutdown.clone());
+        let (relaying, relays) = watch::channel(false);
+        self.needs.flows.push(("relay", relays));
+        self.roles.spawn(depths::watch(broker.clone(), shutdown.clone()));
         self.roles.spawn(async move {
-            relay::run(db, broker, settings, shutdown).await;
+            relay::run(db, broker, settings, shutdown, relaying).await;
             Ok(())
         });
         Ok(())
@@ -248,7 +251,7 @@ impl Process {
     ) {
         let ledger = Arc::new(OutboxLedger::new(db, Ids));
         let (consuming, flows) = watch::channel(false);
-        self.needs.consumers.push((queue.as_str(), flows));
+        self.needs.flows.push((queue.as_str(), flows));
         let shutdown = self.shutdown.clone();
         self.roles.spawn(async move {
             Ok(broker::consume_and_report(broker, queue, handler, ledger, limits, shutdown, consuming)

@@ -18,6 +18,7 @@ use std::time::Duration;
 use broker::{Published, Publisher};
 use store::Db;
 use store::outbox;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use decide::{Pace, Settled};
@@ -38,8 +39,15 @@ impl Default for RelaySettings {
     }
 }
 
-/// Relays until `shutdown`. Every failure is waited out: rows stay where they are.
-pub async fn run(db: Db, broker: broker::Settings, settings: RelaySettings, shutdown: CancellationToken) {
+/// Relays until `shutdown`. Every failure is waited out: rows stay where they are. `relaying` says whether messages can
+/// leave right now, for `/readyz`.
+pub async fn run(
+    db: Db,
+    broker: broker::Settings,
+    settings: RelaySettings,
+    shutdown: CancellationToken,
+    relaying: watch::Sender<bool>,
+) {
     let mut publisher = Publisher::new(broker);
     let mut pace = Pace::default();
     while !shutdown.is_cancelled() {
@@ -48,8 +56,15 @@ pub async fn run(db: Db, broker: broker::Settings, settings: RelaySettings, shut
             () = shutdown.cancelled() => break,
             // 1. Cancelled between batches only: a batch in hand is finished or rolled back by its own bound.
             ready = publisher.ready() => match ready {
-                Ok(()) => pace.after(relay_batch(&db, &mut publisher, settings).await),
-                Err(error) => pace.after(Err(error.into())),
+                Ok(()) => {
+                    let batch = relay_batch(&db, &mut publisher, settings).await;
+                    relaying.send_replace(batch.is_ok());
+                    pace.after(batch)
+                }
+                Err(error) => {
+                    relaying.send_replace(false);
+                    pace.after(Err(error.into()))
+                }
             },
         };
         tokio::select! {

@@ -12,6 +12,7 @@ use relay::{Batch, RelaySettings};
 use store::Db;
 use store::outbox::{self, Due, NewRow};
 use testkit::{PrivateBroker, TestBroker, TestDb, until};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const BOUND: Duration = Duration::from_mins(1);
@@ -44,7 +45,15 @@ async fn several_relays_at_once_publish_every_row_once() {
     let shutdown = CancellationToken::new();
     let settings = RelaySettings { batch_rows_max: 20, ..RelaySettings::default() };
     let relays: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(relay::run(db.clone(), broker.settings(), settings, shutdown.clone())))
+        .map(|_| {
+            tokio::spawn(relay::run(
+                db.clone(),
+                broker.settings(),
+                settings,
+                shutdown.clone(),
+                watch::Sender::new(false),
+            ))
+        })
         .collect();
     until("an empty outbox", BOUND, || is_empty(&test)).await;
     shutdown.cancel();
@@ -99,16 +108,25 @@ async fn a_broker_that_is_killed_and_wiped_costs_no_row() {
     let (test, broker) = (TestDb::new().await, PrivateBroker::start());
     let db = test.worker();
     let shutdown = CancellationToken::new();
-    let relay =
-        tokio::spawn(relay::run(db.clone(), broker.settings(), RelaySettings::default(), shutdown.clone()));
+    let (relaying, relays) = watch::channel(false);
+    let relay = tokio::spawn(relay::run(
+        db.clone(),
+        broker.settings(),
+        RelaySettings::default(),
+        shutdown.clone(),
+        relaying,
+    ));
     enqueue(&db, Queue::Purge, 10).await;
     until("an empty outbox", BOUND, || is_empty(&test)).await;
 
     broker.kill();
     enqueue(&db, Queue::Purge, 10).await;
+    until("the relay to say that nothing leaves", BOUND, || async { (!*relays.borrow()).then_some(()) })
+        .await;
     broker.wipe();
     until("an empty outbox after the wipe", BOUND, || is_empty(&test)).await;
     assert_eq!(testing::count(&broker.settings(), "card.purge").await.unwrap(), 10);
+    until("the relay to say that all is well", BOUND, || async { relays.borrow().then_some(()) }).await;
     shutdown.cancel();
     relay.await.unwrap();
 }

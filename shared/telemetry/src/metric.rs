@@ -59,7 +59,7 @@ metrics! {
 
     // Messages.
     MESSAGES = "arkiv_messages_total", Counter, ["queue", "outcome"],
-        "Messages handled, by queue and what became of them: done, retry, dead or outage.";
+        "Messages handled, by queue and what became of them: done, retry, later, dead, outage or stale.";
     MESSAGE_DURATION = "arkiv_message_duration_seconds", Histogram, ["queue"], "Time a handler took for a message.";
     QUEUE_MESSAGES = "arkiv_queue_messages", Gauge, ["queue"], "Messages ready in a queue.";
     CONSUMER_PAUSED = "arkiv_consumer_paused", Gauge, ["queue"],
@@ -73,7 +73,7 @@ metrics! {
     OUTBOX_OLDEST_AGE = "arkiv_outbox_oldest_age_seconds", Gauge, [],
         "How long the oldest due outbox row has been due.";
     PUBLISHED = "arkiv_published_total", Counter, ["result"],
-        "Messages published from the outbox: confirmed, returned, refused or timeout.";
+        "Messages published from the outbox: confirmed, returned or refused.";
 
     // Decoding.
     DECODE_DURATION = "arkiv_decode_duration_seconds", Histogram, ["format", "outcome"],

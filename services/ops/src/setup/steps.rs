@@ -209,7 +209,8 @@ impl<'a> Run<'a> {
         }
         let origins = &self.settings.cors_origins;
         if origins.is_empty() {
-            let evidence = "no origin is set: no page of a browser can upload";
+            let evidence =
+                "no origin is set: nothing is written, and no page can upload unless an older rule lets it";
             self.done(StepId::Cors, StepResult::Skipped, evidence.to_owned());
             return Ok(());
         }
