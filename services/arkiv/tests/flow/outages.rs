@@ -112,7 +112,14 @@ async fn a_store_that_goes_away_pauses_the_decoder_and_costs_no_attempt() {
     let proxy = Proxy::to(&format!("127.0.0.1:{}", url.port().unwrap())).await;
     url.set_port(Some(proxy.address.port())).unwrap();
     let _roles: Vec<_> = ["api", "confirmer", "relay"].map(|role| stack.start(role)).into();
+    // Away at start: it waits and says so.
+    proxy.close();
     let mut decoder = stack.start_with("decoder", &[("ARKIV_S3_ENDPOINT", url.as_str())]);
+    until("the decoder to say that it waits", BOUND, || async {
+        decoder.log().contains("waiting to start").then_some(())
+    })
+    .await;
+    proxy.open();
     stack.ready().await;
     let first = stack.upload("while all is well").await;
     stack.wait(&first, "ready", 0).await;
@@ -132,6 +139,34 @@ async fn a_store_that_goes_away_pauses_the_decoder_and_costs_no_attempt() {
     );
     assert_eq!(stack.db.count("select count(*) from cards where parked_at is not null").await, 0);
     assert!(decoder.is_alive());
+    stack.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmer_waits_for_a_broker_that_is_away_and_says_so() {
+    let stack = Stack::new().await;
+    let mut url = url::Url::parse(&stack.broker.settings().url).unwrap();
+    let proxy = Proxy::to(&format!("127.0.0.1:{}", url.port().unwrap())).await;
+    url.set_port(Some(proxy.address.port())).unwrap();
+    proxy.close();
+    let mut confirmer = stack.start_with("confirmer", &[("ARKIV_AMQP_URL", url.as_str())]);
+    let _roles: Vec<_> = ["api", "relay", "decoder"].map(|role| stack.start(role)).into();
+    until("the confirmer to say that the broker is away", BOUND, || async {
+        confirmer.log().contains("connecting again").then_some(())
+    })
+    .await;
+    stack.ready().await;
+    let early = stack.upload("its event waits in the queue").await;
+    proxy.open();
+    stack.wait(&early, "ready", 0).await;
+
+    // Cut off later: nothing is lost, and it comes back by itself (O-MQ-01).
+    proxy.close();
+    let late = stack.upload("while the confirmer is cut off").await;
+    proxy.open();
+    stack.wait(&late, "ready", 0).await;
+    assert!(confirmer.is_alive(), "{}", confirmer.log());
+    assert!(!confirmer.log().contains(url.password().unwrap()), "no secret in logs");
     stack.check().await;
 }
 
