@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use cards::Ids;
@@ -307,14 +307,17 @@ impl Process {
     pub(crate) async fn died(&mut self) {
         use std::os::unix::process::ExitStatusExt;
         const SIGABRT: i32 = 6;
-        for _ in 0..BOUND.as_millis() / 25 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert_eq!(status.signal(), Some(SIGABRT), "{}", self.log());
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("{} is still alive\n{}", self.role, self.log());
+        let status = self.ended().await;
+        assert_eq!(status.signal(), Some(SIGABRT), "{}", self.log());
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let what = format!("the end of {}", self.role);
+        until(&what, BOUND, || {
+            let ended = self.child.try_wait().unwrap();
+            async move { ended }
+        })
+        .await
     }
 
     /// SIGKILL: nothing unwinds.
@@ -327,13 +330,7 @@ impl Process {
     pub(crate) async fn stop(&mut self) -> bool {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        for _ in 0..BOUND.as_millis() / 25 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.success();
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("{} did not stop\n{}", self.role, self.log());
+        self.ended().await.success()
     }
 
     /// Whether it still runs.
