@@ -34,7 +34,7 @@ impl OutboxLedger {
                 Due::In(delay) => outbox::Due::After(chrono::TimeDelta::from_std(delay).unwrap_or_default()),
                 Due::At(at) => outbox::Due::At(at),
             },
-            reason: Some(format!("{}: {}", retry.reason.code, retry.reason.detail)),
+            reason: Some(text(retry.reason)),
         };
         let mut tx = self.db.begin().await?;
         outbox::enqueue(&mut tx, &row).await?;
@@ -43,11 +43,21 @@ impl OutboxLedger {
 
     async fn park(&self, delivery: &Delivery, reason: &Reason) -> Result<(), StoreError> {
         let Some(card) = card_of(delivery) else { return Ok(()) };
-        let reason = format!("{}: {}", reason.code, reason.detail);
+        let reason = text(reason);
         let mut tx = self.db.begin().await?;
         store::timer::park(&mut tx, card, delivery.queue.as_str(), &reason).await?;
         tx.commit().await
     }
+}
+
+/// Longest reason kept, in characters: it is for people, and some quote what came from outside.
+const REASON_CHARS_MAX: usize = 1000;
+
+/// A reason as it is stored. PostgreSQL refuses a NUL in a text (O-TX-01): a reason that quoted one could never be written,
+/// and its message would come back for ever.
+fn text(reason: &Reason) -> String {
+    let whole = format!("{}: {}", reason.code, reason.detail);
+    whole.chars().filter(|c| *c != '\0').take(REASON_CHARS_MAX).collect()
 }
 
 /// The card a message is about. A bucket event parks nothing: its card is `pending`, and the timer must go on looking
@@ -67,5 +77,18 @@ impl Ledger for OutboxLedger {
 
     async fn dead(&self, delivery: &Delivery, reason: &Reason) -> Result<(), LedgerError> {
         Ok(self.park(delivery, reason).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_can_always_be_stored() {
+        let reason = Reason::new("store", format!("a\0b{}", "é".repeat(5000)));
+        let text = text(&reason);
+        assert!(text.starts_with("store: ab") && !text.contains('\0'));
+        assert_eq!(text.chars().count(), REASON_CHARS_MAX);
     }
 }
