@@ -4,11 +4,12 @@
 //!    over TLS or from a proxy that says it was; the header says so.
 //! 2. `PutBucketNotificationConfiguration`, which replaces all that was there.
 
+use std::time::Duration;
+
 use aws_sdk_s3::types::{
     Event, FilterRule, FilterRuleName, NotificationConfiguration, NotificationConfigurationFilter,
     QueueConfiguration, S3KeyFilter, TopicConfiguration,
 };
-
 use reqwest::Method;
 
 use super::Admin;
@@ -17,38 +18,69 @@ use crate::s3::{self, invalid, unavailable};
 use crate::sign::{Service, Signable, bucket_url, sign_headers};
 use crate::{ObjectError, Operation, StoreKind};
 
+/// How often topics are wired again, and the pause before, which grows: under 3 s in all, enough for tens of setups at
+/// once.
+const TOPIC_TRIES_MAX: u32 = 10;
+const TOPIC_PAUSE: Duration = Duration::from_millis(50);
+
+/// Ceph keeps all topics in one list that is read, changed and written back: of two calls at once one is answered with a
+/// 500, or its topic is gone again a moment later (seen with parallel setups, 16.2.15). So calls are repeated.
+async fn patiently<T, A: Future<Output = Result<T, ObjectError>>>(
+    attempt: impl Fn() -> A,
+) -> Result<T, ObjectError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match attempt().await {
+            Err(error @ (ObjectError::Missing { .. } | ObjectError::Unavailable { .. }))
+                if tries < TOPIC_TRIES_MAX =>
+            {
+                tracing::debug!(tries, %error, "asking Ceph for its topics once more");
+                tokio::time::sleep(TOPIC_PAUSE * tries).await;
+            }
+            done => return done,
+        }
+    }
+}
+
 impl Admin {
     /// Sends the bucket's events to the broker. Putting it again with another plan replaces the first.
     pub async fn wire_notifications(&self, plan: &NotifyPlan) -> Result<(), ObjectError> {
-        let mut wired = NotificationConfiguration::builder();
         match self.settings.kind {
-            StoreKind::Ceph => {
-                let answer = self.sns(&create_topic_form(plan)).await?;
-                let arn = topic_arn(&answer)
-                    .ok_or_else(|| invalid(Operation::Setup, &plan.topic, "CreateTopic answered no ARN"))?;
-                for spec in &plan.spec.queues {
-                    let topic = TopicConfiguration::builder()
-                        .id(&spec.id)
-                        .topic_arn(arn)
-                        .set_events(Some(events(spec)))
-                        .filter(filter(spec))
-                        .build()
-                        .map_err(|error| self.unbuilt(&error))?;
-                    wired = wired.topic_configurations(topic);
-                }
-            }
-            StoreKind::Minio | StoreKind::Rustfs | StoreKind::Aws => {
-                for spec in &plan.spec.queues {
-                    let queue = QueueConfiguration::builder()
-                        .id(&spec.id)
-                        .queue_arn(queue_arn(self.settings.kind, &spec.queue_arn))
-                        .set_events(Some(events(spec)))
-                        .filter(filter(spec))
-                        .build()
-                        .map_err(|error| self.unbuilt(&error))?;
-                    wired = wired.queue_configurations(queue);
-                }
-            }
+            StoreKind::Ceph => patiently(|| self.wire_topics(plan)).await,
+            StoreKind::Minio | StoreKind::Rustfs | StoreKind::Aws => self.wire_queues(plan).await,
+        }
+    }
+
+    async fn wire_topics(&self, plan: &NotifyPlan) -> Result<(), ObjectError> {
+        let answer = self.sns(&create_topic_form(plan)).await?;
+        let arn = topic_arn(&answer)
+            .ok_or_else(|| invalid(Operation::Setup, &plan.topic, "CreateTopic answered no ARN"))?;
+        let mut wired = NotificationConfiguration::builder();
+        for spec in &plan.spec.queues {
+            let topic = TopicConfiguration::builder()
+                .id(&spec.id)
+                .topic_arn(arn)
+                .set_events(Some(events(spec)))
+                .filter(filter(spec))
+                .build()
+                .map_err(|error| self.unbuilt(&error))?;
+            wired = wired.topic_configurations(topic);
+        }
+        self.put_notifications(wired.build()).await
+    }
+
+    async fn wire_queues(&self, plan: &NotifyPlan) -> Result<(), ObjectError> {
+        let mut wired = NotificationConfiguration::builder();
+        for spec in &plan.spec.queues {
+            let queue = QueueConfiguration::builder()
+                .id(&spec.id)
+                .queue_arn(queue_arn(self.settings.kind, &spec.queue_arn))
+                .set_events(Some(events(spec)))
+                .filter(filter(spec))
+                .build()
+                .map_err(|error| self.unbuilt(&error))?;
+            wired = wired.queue_configurations(queue);
         }
         self.put_notifications(wired.build()).await
     }
@@ -81,9 +113,10 @@ impl Admin {
                 // An empty configuration is malformed to Ceph; it has a DELETE of its own.
                 let bucket = bucket_url(&self.settings.endpoint, self.bucket());
                 let url = format!("{bucket}?notification");
-                self.call(Method::DELETE, &url, Service::S3, &[], "").await?;
+                patiently(|| self.call(Method::DELETE, &url, Service::S3, &[], "")).await?;
                 for topic in answer.topic_configurations() {
-                    self.sns(&delete_topic_form(topic.topic_arn())).await?;
+                    let form = delete_topic_form(topic.topic_arn());
+                    patiently(|| self.sns(&form)).await?;
                 }
                 Ok(())
             }

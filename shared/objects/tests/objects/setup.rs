@@ -141,6 +141,29 @@ async fn events_are_wired_again_and_unwired() {
     .await;
 }
 
+/// Ceph's list of topics is read, changed and written back: without trying again, one of these vanishes.
+#[tokio::test]
+async fn many_setups_at_once_are_all_wired() {
+    let wire = |_| {
+        with_bucket(|world| {
+            async move {
+                let plan = NotifyPlan {
+                    exchange: "bucket.events".to_owned(),
+                    amqp_url: world.env["ARKIV_AMQP_STORE_URL"].clone(),
+                    topic: world.bucket.clone(),
+                    spec: NotifySpec::parse(SPEC).unwrap(),
+                };
+                for _ in 0..3 {
+                    world.admin.wire_notifications(&plan).await.unwrap();
+                    assert_eq!(world.admin.wired_notifications().await.unwrap(), ["arkiv-created"]);
+                }
+            }
+            .boxed()
+        })
+    };
+    futures::future::join_all((0..6).map(wire)).await;
+}
+
 #[tokio::test]
 async fn an_upload_under_incoming_arrives_at_the_exchange_and_nothing_else_does() {
     with_bucket(|world| {
