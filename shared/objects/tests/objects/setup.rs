@@ -11,6 +11,16 @@ const SPEC: &str = r#"{ "QueueConfigurations": [ {
     "Events": ["s3:ObjectCreated:Put", "s3:ObjectCreated:Post", "s3:ObjectCreated:CompleteMultipartUpload"],
     "Filter": { "Key": { "FilterRules": [ { "Name": "prefix", "Value": "incoming/" } ] } } } ] }"#;
 
+/// The bucket's events to the exchange that is everybody's, under a topic of its own name.
+fn plan(world: &World) -> NotifyPlan {
+    NotifyPlan {
+        exchange: "bucket.events".to_owned(),
+        amqp_url: world.env["ARKIV_AMQP_STORE_URL"].clone(),
+        topic: world.bucket.clone(),
+        spec: NotifySpec::parse(SPEC).unwrap(),
+    }
+}
+
 #[test]
 fn a_spec_that_sends_everything_or_removals_is_refused() {
     assert_eq!(NotifySpec::parse(SPEC).unwrap().queues[0].events.len(), 3);
@@ -123,12 +133,7 @@ async fn a_bucket_without_versioning_is_an_outage() {
 async fn events_are_wired_again_and_unwired() {
     with_bucket(|world| {
         async move {
-            let plan = NotifyPlan {
-                exchange: "bucket.events".to_owned(),
-                amqp_url: world.env["ARKIV_AMQP_STORE_URL"].clone(),
-                topic: world.bucket.clone(),
-                spec: NotifySpec::parse(SPEC).unwrap(),
-            };
+            let plan = plan(world);
             for _ in 0..2 {
                 world.admin.wire_notifications(&plan).await.unwrap();
                 assert_eq!(world.admin.wired_notifications().await.unwrap(), ["arkiv-created"]);
@@ -147,12 +152,7 @@ async fn many_setups_at_once_are_all_wired() {
     let wire = |_| {
         with_bucket(|world| {
             async move {
-                let plan = NotifyPlan {
-                    exchange: "bucket.events".to_owned(),
-                    amqp_url: world.env["ARKIV_AMQP_STORE_URL"].clone(),
-                    topic: world.bucket.clone(),
-                    spec: NotifySpec::parse(SPEC).unwrap(),
-                };
+                let plan = plan(world);
                 for _ in 0..3 {
                     world.admin.wire_notifications(&plan).await.unwrap();
                     assert_eq!(world.admin.wired_notifications().await.unwrap(), ["arkiv-created"]);
