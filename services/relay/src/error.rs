@@ -1,5 +1,7 @@
 //! Which failure means what to the relay: all are waited out, and said once.
 
+use std::time::Duration;
+
 use broker::BrokerError;
 use store::StoreError;
 
@@ -12,6 +14,14 @@ pub enum RelayError {
     /// The broker: nothing is known of any row of the batch.
     #[error("{0}")]
     Broker(#[from] BrokerError),
+    /// The database took the connection and then said nothing: nothing is known of any row of the batch.
+    #[error("{step} had no answer from the database within {within:?}")]
+    Silent {
+        /// What was tried.
+        step: &'static str,
+        /// The bound.
+        within: Duration,
+    },
 }
 
 impl RelayError {

@@ -16,8 +16,8 @@ mod error;
 use std::time::Duration;
 
 use broker::{Published, Publisher};
-use store::Db;
 use store::outbox;
+use store::{Db, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -31,11 +31,20 @@ pub struct RelaySettings {
     pub batch_rows_max: u16,
     /// How long a batch may wait for its confirms; the transaction stays open that long.
     pub confirm_within: Duration,
+    /// How long the database may take for each half of a batch: the claim, and the settling with its COMMIT. Apart
+    /// from the confirms in between, which have their own bound, so that an error says who was silent. Above the
+    /// server's own limits (15 s a statement, 30 s for a transaction that idles over the confirms), which end all that
+    /// is merely slow: past it the wire is dead.
+    pub database_within: Duration,
 }
 
 impl Default for RelaySettings {
     fn default() -> Self {
-        Self { batch_rows_max: 500, confirm_within: Duration::from_secs(5) }
+        Self {
+            batch_rows_max: 500,
+            confirm_within: Duration::from_secs(5),
+            database_within: Duration::from_secs(30),
+        }
     }
 }
 
@@ -81,10 +90,14 @@ pub async fn relay_batch(
     settings: RelaySettings,
 ) -> Result<Batch, RelayError> {
     // 2.
-    let mut tx = db.begin().await?;
-    let rows = outbox::claim(&mut tx, i64::from(settings.batch_rows_max)).await?;
+    let claiming = async {
+        let mut tx = db.begin().await?;
+        let rows = outbox::claim(&mut tx, i64::from(settings.batch_rows_max)).await?;
+        Ok((tx, rows))
+    };
+    let (mut tx, rows) = within("claiming rows", settings, claiming).await?;
     if rows.is_empty() {
-        tx.rollback().await?;
+        within("ending an empty batch", settings, tx.rollback()).await?;
         return Ok(Batch::Empty);
     }
     telemetry::kill::point("relay.after_claim");
@@ -94,15 +107,32 @@ pub async fn relay_batch(
     telemetry::kill::point("relay.after_publish");
     // 4.
     let judged = decide::settle(&rows, &confirms);
-    outbox::delete(&mut tx, &judged.confirmed).await?;
-    for (row, delay, error) in &judged.back {
-        outbox::push_back(&mut tx, *row, *delay, error).await?;
-    }
-    // 5.
-    tx.commit().await?;
+    let settling = async {
+        outbox::delete(&mut tx, &judged.confirmed).await?;
+        for (row, delay, error) in &judged.back {
+            outbox::push_back(&mut tx, *row, *delay, error).await?;
+        }
+        // 5.
+        tx.commit().await
+    };
+    within("settling rows", settings, settling).await?;
     telemetry::kill::point("relay.after_commit");
     report(&confirms, &judged);
     Ok(if rows.len() == usize::from(settings.batch_rows_max) { Batch::Full } else { Batch::Partial })
+}
+
+/// Bounds one half of a batch's database work. Cut off in the middle of COMMIT the rows may be gone or not: they are
+/// published again or they are not, as after a crash.
+async fn within<T>(
+    step: &'static str,
+    settings: RelaySettings,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, RelayError> {
+    let within = settings.database_within;
+    match tokio::time::timeout(within, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(RelayError::Silent { step, within }),
+    }
 }
 
 /// What a batch was.

@@ -2,16 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail their test")]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use broker::testing;
 use broker::{Publisher, topology};
 use cards::Ids;
 use events::work::{Outgoing, Queue};
-use relay::{Batch, RelaySettings};
-use store::Db;
+use relay::{Batch, RelayError, RelaySettings};
 use store::outbox::{self, Due, NewRow};
+use store::{Db, DbSettings};
 use testkit::{PrivateBroker, TestBroker, TestDb, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -129,4 +132,69 @@ async fn a_broker_that_is_killed_and_wiped_costs_no_row() {
     until("the relay to say that all is well", BOUND, || async { relays.borrow().then_some(()) }).await;
     shutdown.cancel();
     relay.await.unwrap();
+}
+
+/// A wire to a server that swallows all answers once the client has sent `pattern`; what the client sends still
+/// arrives, as when only the way back is cut.
+async fn swallowing_after(server: String, pattern: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(carry(client, server, pattern));
+        }
+    });
+    address
+}
+
+async fn carry(mut client: TcpStream, mut server: TcpStream, pattern: &'static [u8]) {
+    let (mut up, mut down) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+    let mut is_silent = false;
+    loop {
+        tokio::select! {
+            sent = client.read(&mut up) => {
+                let Ok(n @ 1..) = sent else { return };
+                is_silent |= up[..n].windows(pattern.len()).any(|window| window == pattern);
+                if server.write_all(&up[..n]).await.is_err() { return }
+            }
+            answered = server.read(&mut down) => {
+                let Ok(n @ 1..) = answered else { return };
+                if !is_silent && client.write_all(&down[..n]).await.is_err() { return }
+            }
+        }
+    }
+}
+
+/// A database that takes what it is told and never answers is a failed batch, and its rows are not lost.
+#[tokio::test]
+async fn a_database_that_goes_silent_in_mid_batch_fails_the_batch_within_a_bound() {
+    for (pattern, step) in
+        [(b"for update skip locked".as_slice(), "claiming rows"), (b"COMMIT", "settling rows")]
+    {
+        let (test, broker) = (TestDb::new().await, TestBroker::new().await);
+        let mut url = url::Url::parse(&test.worker_url).unwrap();
+        let server = format!("127.0.0.1:{}", url.port().unwrap());
+        url.set_port(Some(swallowing_after(server, pattern).await.port())).unwrap();
+        let settings = DbSettings { url: url.to_string(), connections_max: 2, name: "silent".to_owned() };
+        let silent = Db::new(&settings).unwrap();
+        enqueue(&test.worker(), Queue::Purge, 3).await;
+        let mut publisher = Publisher::new(broker.settings());
+        publisher.ready().await.unwrap();
+        let bound = RelaySettings { database_within: Duration::from_secs(2), ..RelaySettings::default() };
+        let batch = relay::relay_batch(&silent, &mut publisher, bound);
+        let error = tokio::time::timeout(BOUND, batch).await.expect("an end").unwrap_err();
+        assert!(
+            matches!(error, RelayError::Silent { step: silent, .. } if silent == step),
+            "{step}: {error}"
+        );
+        // Nothing is lost: the next relay takes what is left, once the server has given up the claim.
+        let (shutdown, db) = (CancellationToken::new(), test.worker());
+        let (settings, relaying) = (RelaySettings::default(), watch::Sender::new(false));
+        let relay = tokio::spawn(relay::run(db, broker.settings(), settings, shutdown.clone(), relaying));
+        until("an empty outbox", BOUND, || is_empty(&test)).await;
+        shutdown.cancel();
+        relay.await.unwrap();
+        assert_eq!(testing::count(&broker.settings(), "card.purge").await.unwrap(), 3);
+    }
 }

@@ -5,7 +5,10 @@
 //! - **shutdown**: cancel the consumer, let the handlers in flight end (up to [`Limits::drain`]), settle them, close;
 //!   closing hands the rest back (R-I5).
 //! - **outage**: the same, so every delivery in hand goes back exactly once; then [`Handler::probe`] is asked, at
-//!   growing intervals, until it says yes (R-C7). No message is used as a probe, and no attempt.
+//!   growing intervals, until it says yes (R-C7). No message is used as a probe, and no attempt. A probe can be wrong:
+//!   after an outage one message is taken in at a time until one was settled, so that the next outage hands back one
+//!   delivery and not a prefetch window of them (the broker's delivery limit counts each), and the intervals start
+//!   anew only after a session that did not end in another outage at once.
 //! - **lost** (connection, channel or queue): connect again, declare the topology again. Handlers in flight go on, but
 //!   nothing is written for them any more: the broker has already given their messages to somebody.
 
@@ -87,6 +90,7 @@ pub async fn consume_and_report(
         consuming,
         jobs: JoinSet::new(),
         session: 0,
+        on_trial: false,
     };
     worker.run().await
 }
@@ -104,6 +108,8 @@ struct Worker {
     permits: Arc<Semaphore>,
     /// The number of the current session.
     session: u64,
+    /// Since an outage nothing was settled yet: one message at a time.
+    on_trial: bool,
 }
 
 /// A message that has been handled.
@@ -120,6 +126,14 @@ struct Session {
     deliveries: lapin::Consumer,
     acks: AckTracker,
     acked_any: bool,
+}
+
+/// What ended jobs came to.
+#[derive(Default)]
+struct Taken {
+    /// One of this session's was settled.
+    any_settled: bool,
+    outage: Option<Reason>,
 }
 
 /// Why a session ended.
@@ -141,25 +155,29 @@ impl Worker {
                 () = shutdown.cancelled() => break,
                 opened = self.open() => opened,
             };
-            let begun = Instant::now();
-            let (end, acked_any) = match opened {
+            let (end, acked_any, is_proven) = match opened {
                 Ok(mut session) => {
                     tracing::info!(queue = %self.queue, "consuming");
                     self.consuming.send_replace(true);
+                    let begun = Instant::now();
                     let end = self.session(&mut session).await;
+                    let is_proven = begun.elapsed() >= SESSION_PROVEN;
                     self.consuming.send_replace(false);
-                    self.close(session, end).await
+                    let (end, acked_any) = self.close(session, end).await;
+                    (end, acked_any, is_proven)
                 }
                 Err(BrokerError::Url) => return Err(BrokerError::Url),
-                Err(error) => (End::Lost(error), false),
+                Err(error) => (End::Lost(error), false, false),
             };
-            if acked_any || begun.elapsed() >= SESSION_PROVEN {
+            if acked_any || is_proven {
                 connects.reset();
-                outages.reset();
             }
             match end {
                 End::Shutdown => break,
                 End::Lost(error) => {
+                    if acked_any || is_proven {
+                        outages.reset();
+                    }
                     let wait = connects.next();
                     let (queue, error) = (self.queue.as_str(), error.chain());
                     tracing::warn!(queue, error, ?wait, "the broker is lost; connecting again");
@@ -168,6 +186,11 @@ impl Worker {
                     }
                 }
                 End::Outage(reason) => {
+                    // Some acks and the next outage at once: the probe does not see what is wrong.
+                    if is_proven {
+                        outages.reset();
+                    }
+                    self.on_trial = true;
                     let Reason { code, detail } = reason;
                     let queue = self.queue.as_str();
                     tracing::error!(
@@ -199,7 +222,15 @@ impl Worker {
         let connection = connection::connect(&self.settings, self.queue.as_str()).await?;
         let channel = connection::channel(&connection).await?;
         declare_on(&channel, &self.settings).await?;
-        let qos = channel.basic_qos(self.limits.prefetch.max(1), BasicQosOptions::default());
+        let deliveries = self.subscribe(&channel).await?;
+        self.session += 1;
+        Ok(Session { connection, channel, deliveries, acks: AckTracker::default(), acked_any: false })
+    }
+
+    /// Starts a consumer. The limit in force is the one set before it, for each consumer alone.
+    async fn subscribe(&self, channel: &Channel) -> Result<lapin::Consumer, BrokerError> {
+        let prefetch = if self.on_trial { 1 } else { self.limits.prefetch.max(1) };
+        let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
         within("basic.qos", STEP_WITHIN, qos).await?.map_err(BrokerError::step("basic.qos"))?;
         let consuming = channel.basic_consume(
             short(&self.settings.prefixed(self.queue.as_str()))?,
@@ -207,11 +238,16 @@ impl Worker {
             BasicConsumeOptions::default(),
             FieldTable::default(),
         );
-        let deliveries = within("basic.consume", STEP_WITHIN, consuming)
-            .await?
-            .map_err(BrokerError::step("basic.consume"))?;
-        self.session += 1;
-        Ok(Session { connection, channel, deliveries, acks: AckTracker::default(), acked_any: false })
+        within("basic.consume", STEP_WITHIN, consuming).await?.map_err(BrokerError::step("basic.consume"))
+    }
+
+    /// The trial is over: a new consumer with all places takes over. To be called before the tried message is acked:
+    /// until then the old consumer's only place is taken, so nothing can be on its way to it.
+    async fn end_trial(&mut self, session: &mut Session) -> Result<(), BrokerError> {
+        session.cancel().await?;
+        self.on_trial = false;
+        session.deliveries = self.subscribe(&session.channel).await?;
+        Ok(())
     }
 
     /// Takes and acks messages until something ends it.
@@ -254,25 +290,41 @@ impl Worker {
         });
     }
 
-    /// Takes in this job and every other that has ended by now, so that one ack may serve many.
+    /// Takes in what has ended, and acks it.
     async fn finish(&mut self, session: &mut Session, joined: Result<Job, JoinError>) -> Option<End> {
-        let mut outage = None;
-        let mut joined = Some(joined);
-        while let Some(job) = joined.take() {
-            match job {
-                Ok(Job { session, .. }) if session != self.session => {}
-                Ok(Job { tag, settled: Settled::Ack, .. }) => session.acks.finish(tag),
-                Ok(Job { settled: Settled::Outage(reason), .. }) => outage = Some(reason),
-                Ok(Job { settled: Settled::Stale, .. }) => {}
-                // Not the handler: that one's panics are contained. The ledger's, or a bug of ours.
-                Err(error) => outage = Some(Reason::new("panic", panic_text(error))),
-            }
-            joined = self.jobs.try_join_next();
+        let taken = self.take_in(session, joined);
+        if self.on_trial
+            && taken.any_settled
+            && taken.outage.is_none()
+            && let Err(error) = self.end_trial(session).await
+        {
+            return Some(End::Lost(error));
         }
         if let Err(error) = session.ack().await {
             return Some(End::Lost(error));
         }
-        outage.map(End::Outage)
+        taken.outage.map(End::Outage)
+    }
+
+    /// Takes in this job and every other that has ended by now, so that one ack may serve many.
+    fn take_in(&mut self, session: &mut Session, joined: Result<Job, JoinError>) -> Taken {
+        let mut taken = Taken::default();
+        let mut joined = Some(joined);
+        while let Some(job) = joined.take() {
+            match job {
+                Ok(Job { session, .. }) if session != self.session => {}
+                Ok(Job { tag, settled: Settled::Ack, .. }) => {
+                    session.acks.finish(tag);
+                    taken.any_settled = true;
+                }
+                Ok(Job { settled: Settled::Outage(reason), .. }) => taken.outage = Some(reason),
+                Ok(Job { settled: Settled::Stale, .. }) => {}
+                // Not the handler: that one's panics are contained. The ledger's, or a bug of ours.
+                Err(error) => taken.outage = Some(Reason::new("panic", panic_text(error))),
+            }
+            joined = self.jobs.try_join_next();
+        }
+        taken
     }
 
     /// Lets handlers end, acks what they did, and closes: whatever is unacked then goes back, once. Nothing of this is
@@ -280,9 +332,7 @@ impl Worker {
     async fn close(&mut self, mut session: Session, end: End) -> (End, bool) {
         match &end {
             End::Shutdown | End::Outage(_) => {
-                let tag = session.deliveries.tag();
-                let cancel = session.channel.basic_cancel(tag, BasicCancelOptions::default());
-                if let Ok(Ok(())) = within("basic.cancel", STEP_WITHIN, cancel).await {
+                if session.cancel().await.is_ok() {
                     self.drain(Some(&mut session)).await;
                 }
                 // Nobody works on a message that goes back.
@@ -301,7 +351,8 @@ impl Worker {
             while let Some(joined) = self.jobs.join_next().await {
                 if let Some(session) = session.as_deref_mut() {
                     // A second outage, or a loss, changes nothing: this session is ending.
-                    let _ended = self.finish(session, joined).await;
+                    let _taken = self.take_in(session, joined);
+                    let _acked = session.ack().await;
                 }
             }
         };
@@ -326,6 +377,12 @@ impl Worker {
 }
 
 impl Session {
+    /// Ends the consumer. What it brought can still be acked.
+    async fn cancel(&self) -> Result<(), BrokerError> {
+        let cancel = self.channel.basic_cancel(self.deliveries.tag(), BasicCancelOptions::default());
+        within("basic.cancel", STEP_WITHIN, cancel).await?.map_err(BrokerError::step("basic.cancel"))
+    }
+
     async fn ack(&mut self) -> Result<(), BrokerError> {
         for ack in self.acks.take() {
             let options = BasicAckOptions { multiple: ack.multiple };

@@ -9,6 +9,7 @@ use cards::MessageId;
 use events::work::{ATTEMPT_HEADER, Outgoing, Queue, TRACEPARENT_HEADER};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use telemetry::trace::TraceParent;
 
 use crate::BrokerError;
 use crate::connection::short;
@@ -29,7 +30,7 @@ pub struct Delivery {
     pub attempt: u32,
     /// The broker delivered it before, and never heard the end of it.
     pub redelivered: bool,
-    /// The trace it belongs to.
+    /// The trace it belongs to; a text that is no W3C trace context was dropped.
     pub traceparent: Option<String>,
     /// The body.
     pub body: Vec<u8>,
@@ -44,7 +45,10 @@ impl Delivery {
             message_id: properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok()),
             attempt: header(properties, ATTEMPT_HEADER).and_then(integer).unwrap_or(1).max(1),
             redelivered: message.redelivered,
-            traceparent: header(properties, TRACEPARENT_HEADER).and_then(text),
+            // Whoever publishes chooses this text, and a retry row must be able to hold it.
+            traceparent: header(properties, TRACEPARENT_HEADER)
+                .and_then(text)
+                .filter(|text| text.parse::<TraceParent>().is_ok()),
             body: std::mem::take(&mut message.data),
         }
     }
@@ -171,6 +175,17 @@ mod tests {
             let properties =
                 BasicProperties::default().with_message_id("not ours".into()).with_headers(headers);
             assert_eq!(received(properties).attempt, 1, "{value:?}");
+        }
+    }
+
+    /// A retry row carries it, and a NUL in it could never be stored: such a message would be an outage for ever.
+    #[test]
+    fn a_traceparent_that_is_none_is_dropped() {
+        for text in ["", "x", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0\0"] {
+            let mut headers = FieldTable::default();
+            headers.insert(TRACEPARENT_HEADER.into(), AMQPValue::LongString(text.into()));
+            let properties = BasicProperties::default().with_headers(headers);
+            assert_eq!(received(properties).traceparent, None, "{text:?}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! The workers' side on a real RabbitMQ: every outcome, every failure, drain and reconnect (R-I2, R-I5, R-C7).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::rig::{BOUND, Entry, Running, Scripted, eventually, limits, number, row, rows, with_rig};
 use broker::{Due, Limits, Outcome, Reason, testing, topology};
@@ -248,6 +248,88 @@ async fn an_outage_hands_back_once_and_consumes_again_only_after_the_probe() {
     .await;
 }
 
+/// R-C7: where the probe lies, each round costs one redelivery of one message, so that the broker's own delivery limit
+/// is not eaten by all.
+#[tokio::test]
+async fn an_outage_the_probe_does_not_see_redelivers_one_message_a_round() {
+    with_rig(async |rig| {
+        let handler = Scripted::new(|_| async { Outcome::Outage(reason("versioning_required")) });
+        rig.publish(&rows(Queue::Decode, 50)).await;
+        let running = Running::start(&rig, Queue::Decode, &handler, limits(50));
+        handler.until_probed(5).await;
+        running.stop().await;
+        rig.until_count("card.decode", 50).await;
+        let rounds = handler.probes.load(Ordering::SeqCst) + 1;
+        let left = testing::take_all(&rig.settings, "card.decode").await.unwrap();
+        let counts = left.iter().filter_map(|found| found.headers.get("x-delivery-count"));
+        let redelivered: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+        // All of them once: the first outage could not be foreseen.
+        assert!((rounds - 2..=50 + rounds).contains(&redelivered), "{redelivered} in {rounds} rounds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_an_outage_one_message_is_tried_alone_and_then_all_places_are_filled() {
+    with_rig(async |rig| {
+        let (calls, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (barrier, waiting) = (Arc::new(Barrier::new(7)), Arc::clone(&gate));
+        let handler = Scripted::new(move |_| {
+            let (barrier, gate) = (Arc::clone(&barrier), Arc::clone(&waiting));
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match call {
+                    0 => Outcome::Outage(reason("store_away")),
+                    // A fault of its own says as much about the dependency as a success.
+                    1 => {
+                        gate.acquire().await.unwrap().forget();
+                        Outcome::Retry(reason("store_500"))
+                    }
+                    // The others are done seven side by side, or never.
+                    _ => {
+                        barrier.wait().await;
+                        Outcome::Done
+                    }
+                }
+            }
+        });
+        let seen = || handler.seen.lock().unwrap().len();
+        handler.back.store(false, Ordering::SeqCst);
+        rig.publish(&[row(Queue::Decode, 0)]).await;
+        let running = Running::start(&rig, Queue::Decode, &handler, limits(50));
+        handler.until_probed(1).await;
+        rig.publish(&rows(Queue::Decode, 49)).await;
+        handler.back.store(true, Ordering::SeqCst);
+        eventually("the tried one", async || (seen() >= 2).then_some(())).await;
+        assert_eq!(rig.count("card.decode").await, 49, "the others wait in the queue");
+        gate.add_permits(1);
+        eventually("all handled", async || (seen() == 51).then_some(())).await;
+        running.stop().await;
+        assert_eq!(rig.count("card.decode").await, 0);
+    })
+    .await;
+}
+
+/// R-C7: a message that goes through now and then does not make the next wait a short one.
+#[tokio::test]
+async fn an_outage_that_comes_back_at_once_is_met_at_growing_intervals() {
+    with_rig(async |rig| {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let handler = Scripted::new(move |_| {
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            async move { if call.is_multiple_of(2) { Outcome::Done } else { Outcome::Outage(reason("flaps")) } }
+        });
+        rig.publish(&rows(Queue::Decode, 50)).await;
+        let begun = Instant::now();
+        let running = Running::start(&rig, Queue::Decode, &handler, limits(1));
+        handler.until_probed(5).await;
+        // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 s, each at least half of that.
+        assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+        running.stop().await;
+    })
+    .await;
+}
+
 /// What handlers in flight finish during an outage counts; the others' messages go back.
 #[tokio::test]
 async fn an_outage_lets_handlers_in_flight_finish() {
@@ -268,7 +350,7 @@ async fn an_outage_lets_handlers_in_flight_finish() {
         handler.back.store(false, Ordering::SeqCst);
         rig.publish(&rows(Queue::Decode, 5)).await;
         let mut running = Running::start(&rig, Queue::Decode, &handler, limits(5));
-        running.until_consuming(true).await;
+        handler.until_seen(5).await;
         running.until_consuming(false).await;
         gate.add_permits(4);
         eventually("a probe", async || (handler.probes.load(Ordering::SeqCst) >= 1).then_some(())).await;

@@ -199,6 +199,13 @@ impl Scripted {
         tally
     }
 
+    pub(crate) async fn until_probed(&self, times: usize) {
+        eventually(&format!("{times} probes"), async || {
+            (self.probes.load(Ordering::SeqCst) >= times).then_some(())
+        })
+        .await;
+    }
+
     pub(crate) async fn until_seen(&self, count: usize) {
         eventually(&format!("{count} messages seen"), async || (self.tally().len() >= count).then_some(()))
             .await;
