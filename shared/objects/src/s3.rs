@@ -16,7 +16,9 @@ use aws_sdk_s3::config::{BehaviorVersion, Region, RequestChecksumCalculation, Re
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::head_object::HeadObjectOutput;
 use aws_sdk_s3::primitives::{ByteStream, DateTime};
-use aws_sdk_s3::types::{ChecksumMode, Delete, EncodingType, MetadataDirective, ObjectIdentifier};
+use aws_sdk_s3::types::{
+    BucketVersioningStatus, ChecksumMode, Delete, EncodingType, MetadataDirective, ObjectIdentifier,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -109,6 +111,17 @@ impl S3 {
             ));
         }
         Ok(Stored { version: sighting.version, etag, size_bytes: sighting.size_bytes })
+    }
+
+    /// Of a bucket that is gone nothing can be said to be missing.
+    fn probe_failure<E>(&self, error: &SdkError<E, aws_sdk_s3::config::http::HttpResponse>) -> ObjectError
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        match status(error) {
+            Some(404) => unavailable(Operation::Probe, &self.bucket, "the bucket is not there"),
+            Some(_) | None => failure(Operation::Probe, &self.bucket, None, error),
+        }
     }
 
     async fn delete_batch(
@@ -313,12 +326,13 @@ impl ObjectStore for S3 {
     }
 
     async fn probe(&self) -> Result<(), ObjectError> {
-        match self.client.head_bucket().bucket(&self.bucket).send().await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(match status(&error) {
-                Some(404) => unavailable(Operation::Probe, &self.bucket, "the bucket is not there"),
-                Some(_) | None => failure(Operation::Probe, &self.bucket, None, &error),
-            }),
+        if let Err(error) = self.client.head_bucket().bucket(&self.bucket).send().await {
+            return Err(self.probe_failure(&error));
+        }
+        let versioning = self.client.get_bucket_versioning().bucket(&self.bucket).send().await;
+        match versioning.map_err(|error| self.probe_failure(&error))?.status() {
+            Some(BucketVersioningStatus::Enabled) => Ok(()),
+            Some(_) | None => Err(ObjectError::VersioningRequired { key: self.bucket.clone() }),
         }
     }
 }

@@ -53,7 +53,7 @@ pub trait ObjectStore: Send + Sync + 'static {
         versions: &[(String, VersionId)],
     ) -> Result<Vec<DeleteFailure>, ObjectError>;
 
-    /// The independent probe of R-C7: HEAD of the bucket.
+    /// The independent probe of R-C7: HEAD of the bucket, and whether its versioning is enabled (R-B9).
     async fn probe(&self) -> Result<(), ObjectError>;
 }
 
@@ -151,6 +151,13 @@ pub struct ListedVersion {
 pub struct ListCursor {
     pub(crate) key: String,
     pub(crate) version: Option<String>,
+}
+
+impl ListCursor {
+    /// The page that begins with the first key after this one. Ceph begins with this one.
+    pub(crate) fn after_key(key: &str) -> Self {
+        Self { key: key.to_owned(), version: None }
+    }
 }
 
 /// One page of a listing.

@@ -5,7 +5,7 @@
 //! ticket. Whoever signs may only `PutObject` under `incoming/`; no clock and no network is used here.
 //!
 //! A PUT ticket is only as good as the store: one that takes unsigned `x-amz-copy-source` or `x-amz-acl` headers beside
-//! a presigned PUT must not be given any ([`crate::admin::Admin::signer_can_misuse_put`]).
+//! a presigned PUT must not be given any ([`crate::admin::Admin::probe_put`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -19,7 +19,7 @@ use aws_smithy_types::error::operation::BuildError;
 
 pub use self::configuration::Configuration;
 pub use self::policy::Principals;
-pub use self::probe::PutMisuse;
+pub use self::probe::PutProbe;
 use crate::s3::{self, failure, invalid};
 use crate::{ObjectError, Operation, S3Settings, StoreKind, listing};
 

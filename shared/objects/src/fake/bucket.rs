@@ -65,6 +65,10 @@ impl Bucket {
         self.is_suspended = true;
     }
 
+    pub(super) fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
     pub(super) fn set_now(&mut self, now: Timestamp) {
         self.now = Some(now);
     }

@@ -323,6 +323,9 @@ impl ObjectStore for Fake {
 
     async fn probe(&self) -> Result<(), ObjectError> {
         let fault = self.meet(Operation::Probe, "", None).await?;
+        if self.world().bucket.is_suspended() {
+            return Err(ObjectError::VersioningRequired { key: "the bucket".to_owned() });
+        }
         aftermath(fault, Operation::Probe, "")
     }
 }

@@ -87,6 +87,7 @@ async fn a_suspended_bucket_has_no_versions_to_name() {
     assert!(fake.versions_of(KEY, 20).await.unwrap_err().is_versioning_required());
     assert!(fake.list_versions("", None, 10).await.unwrap_err().is_versioning_required());
     assert!(put(&fake, "files/a").await.unwrap_err().is_versioning_required());
+    assert!(fake.probe().await.unwrap_err().is_versioning_required());
 }
 
 #[tokio::test(start_paused = true)]

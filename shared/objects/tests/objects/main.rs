@@ -1,4 +1,4 @@
-//! The crate as others use it. `answers`, `fake`, `link` and `ticket` need nothing; `contract` runs on the fake and on the real store;
+//! The crate as others use it. `answers`, `fake`, `link` and `ticket` need nothing; `contract` and `walk` run on the fake and on the real store;
 //! `tickets`, `rights` and `setup` need the real store: `./dev servers`.
 
 #[cfg(test)]
@@ -17,5 +17,7 @@ mod setup;
 mod ticket;
 #[cfg(test)]
 mod tickets;
+#[cfg(test)]
+mod walk;
 #[cfg(test)]
 mod world;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures::FutureExt;
+use objects::admin::PutProbe;
 use objects::link::{LINK_LIFE, LinkRequest, LinkSigner, attachment};
 use objects::ticket::TicketSigner;
 use objects::{CopyObject, Head, ObjectError, ObjectStore, PutObject, S3, Stored};
@@ -117,8 +118,8 @@ async fn copying_and_publishing_by_unsigned_headers_is_refused() {
             let source = format!("/{}/{FILE}?versionId={}", world.bucket, victim.version);
             let (status, answer) = world.send_put(&ticket, &[("x-amz-copy-source", &source)], b"x").await;
             assert_eq!(status, 403, "{answer}");
-            let misuse = world.admin.signer_can_misuse_put(&world.tickets).await.unwrap();
-            assert!(!misuse.is_possible(), "{misuse:?}");
+            let probe = world.admin.probe_put(&world.tickets).await.unwrap();
+            assert!(probe.is_safe(), "{probe:?}");
             let keys = world.worker.list_versions("", None, 10).await.unwrap().versions;
             assert_eq!(
                 keys.iter().map(|version| version.key.as_str()).collect::<Vec<_>>(),
@@ -137,8 +138,29 @@ async fn a_signer_that_owns_the_bucket_is_found_out() {
         async move {
             // The setting R-A2 forbids: the admin signs tickets.
             let owner = TicketSigner::new(world.signer("ADMIN"));
-            let misuse = world.admin.signer_can_misuse_put(&owner).await.unwrap();
-            assert!(misuse.is_possible(), "the probe must be able to fail: {misuse:?}");
+            let probe = world.admin.probe_put(&owner).await.unwrap();
+            let PutProbe::Tried { copy_source: 200, .. } = probe else {
+                panic!("the trick works: {probe:?}")
+            };
+            assert!(!probe.is_safe(), "the probe must be able to fail: {probe:?}");
+            assert_eq!(world.worker.list_versions("", None, 10).await.unwrap().versions, [], "no traces");
+        }
+        .boxed()
+    })
+    .await;
+}
+
+/// R-A2: without a plain PUT that is taken, a refusal of the tricks is no proof.
+#[tokio::test]
+async fn a_signer_that_may_put_nothing_proves_nothing() {
+    with_bucket(|world| {
+        async move {
+            for identity in ["READER", "WORKER"] {
+                let signer = TicketSigner::new(world.signer(identity));
+                let probe = world.admin.probe_put(&signer).await.unwrap();
+                assert_eq!(probe, PutProbe::NoControl { status: 403 }, "{identity}");
+                assert!(!probe.is_safe());
+            }
             assert_eq!(world.worker.list_versions("", None, 10).await.unwrap().versions, [], "no traces");
         }
         .boxed()

@@ -271,6 +271,26 @@ impl<'a> Rabbit<'a> {
     }
 }
 
+/// R-C7, R-B9: else a consumer would be told that all is well and begin again, for ever.
+#[tokio::test]
+async fn the_probe_of_a_worker_sees_versioning_suspended_while_running() {
+    with_bucket(|world| {
+        async move {
+            assert_eq!(world.worker.probe().await, Ok(()));
+            world.suspend_versioning().await;
+            assert!(world.worker.probe().await.unwrap_err().is_versioning_required());
+            world.admin.enable_versioning().await.unwrap();
+            assert_eq!(world.worker.probe().await, Ok(()));
+        }
+        .boxed()
+    })
+    .await;
+    without_versioning(|world| {
+        async move { assert!(world.worker.probe().await.unwrap_err().is_versioning_required()) }.boxed()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_bucket_that_is_not_there_is_an_outage_and_not_a_missing_object() {
     let env = crate::world::env();

@@ -105,6 +105,15 @@ impl World {
         outcome.err().unwrap_or(200)
     }
 
+    /// What an operator may do to a running system.
+    pub(crate) async fn suspend_versioning(&self) {
+        use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
+        let suspended = VersioningConfiguration::builder().status(BucketVersioningStatus::Suspended).build();
+        let client = self.sdk("ADMIN");
+        let request = client.put_bucket_versioning().bucket(&self.bucket);
+        request.versioning_configuration(suspended).send().await.unwrap();
+    }
+
     fn sdk(&self, identity: &str) -> aws_sdk_s3::Client {
         let settings = self.settings(identity);
         let credentials = aws_credential_types::Credentials::new(
