@@ -32,6 +32,8 @@ pub struct Card {
     pub attempts: u32,
     /// How often the timer has looked at it while `pending`.
     pub looks: u32,
+    /// How often in a row the timer found its work or its purge overdue.
+    pub overdue_looks: u32,
     /// The last problem its owner can read: why versions were refused while `pending`, why the file was rejected.
     pub problem: Option<Problem>,
     /// Versions refused so far (R-B5).
@@ -42,12 +44,16 @@ pub struct Card {
     pub facts: Option<Facts>,
     /// What the decoder made; there once `ready`.
     pub derivatives: Vec<Derivative>,
+    /// The file that this one takes the place of once it is ready (R-F1).
+    pub replaces: Option<CardId>,
     /// Set when its message was dead-lettered (R-C7).
     pub parked: Option<Parked>,
     /// A purge is owed since or from this time on (DESIGN "Purge").
     pub purge_at: Option<Timestamp>,
     /// When the bytes were recorded as gone (R-E4).
     pub purged_at: Option<Timestamp>,
+    /// When its deletion was asked for (R-E4: told apart from when it was deleted).
+    pub delete_requested_at: Option<Timestamp>,
     /// When it is looked at next.
     pub next_check_at: Option<Timestamp>,
     /// When its ticket was first issued.

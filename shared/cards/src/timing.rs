@@ -28,6 +28,8 @@ pub const JOB_LIFE: TimeDelta = TimeDelta::minutes(5);
 pub const QUEUED_TOO_LONG: TimeDelta = TimeDelta::minutes(2);
 /// How far past its lease a `processing` card is looked at (R-H1).
 pub const DEAD_LEASE_GRACE: TimeDelta = TimeDelta::seconds(5);
+/// For how long a card that the timer claimed is nobody else's: a janitor that dies leaves it due again after this.
+pub const CLAIM_LIFE: TimeDelta = TimeDelta::seconds(60);
 /// How often a parked card is looked at, although nothing is re-enqueued (R-H1).
 pub const PARKED_LOOK: TimeDelta = TimeDelta::hours(1);
 /// Shortest wait between DELETE and removal (R-E1).

@@ -114,6 +114,12 @@ mod tests {
     }
 
     #[test]
+    fn the_queues_that_can_park_a_card_have_one_name_everywhere() {
+        assert_eq!(Queue::Decode.as_str(), cards::look::DECODE_QUEUE);
+        assert_eq!(Queue::Purge.as_str(), cards::look::PURGE_QUEUE);
+    }
+
+    #[test]
     fn anything_else_is_no_card_message() {
         for body in [
             "",

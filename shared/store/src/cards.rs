@@ -46,7 +46,8 @@ pub struct Filter {
     pub content_type: Option<String>,
 }
 
-/// The owner's cards, newest first, at most `limit`.
+/// The owner's cards, newest first, at most `limit`. A row that can't be read is told and left out: one does not hide the
+/// others.
 pub async fn list(
     connection: &mut PgConnection,
     owner: OwnerId,
@@ -55,7 +56,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Card>, StoreError> {
     let states: Vec<String> = filter.states.iter().map(|state| state.as_str().to_owned()).collect();
-    sqlx::query_as!(
+    let rows = sqlx::query_as!(
         CardRow,
         "select *
          from cards
@@ -73,8 +74,14 @@ pub async fn list(
         limit,
     )
     .fetch_all(connection)
-    .await?
-    .into_iter()
-    .map(CardRow::into_card)
-    .collect()
+    .await?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| {
+            let id = row.id;
+            row.into_card()
+                .inspect_err(|error| tracing::error!(card.id = %id, %error, "left a card out of a list"))
+                .ok()
+        })
+        .collect())
 }

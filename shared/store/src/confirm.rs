@@ -70,6 +70,7 @@ pub async fn confirm(
                  confirmed_by = w.confirmed_by,
                  problem_code = null,
                  problem_detail = null,
+                 overdue_looks = 0,
                  purge_at = case when w.surplus then greatest(c.purge_at, now()) else c.purge_at end,
                  next_check_at = now() + make_interval(secs => $8),
                  updated_at = now()

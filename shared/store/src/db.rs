@@ -83,11 +83,18 @@ impl Db {
         Ok(self.pool.connect_options().connect().await?)
     }
 
-    /// `SELECT 1`: the independent probe of R-C7.
+    /// The independent probe of R-C7: a write that is rolled back. `SELECT 1` succeeds on a server that has become read-only
+    /// or whose disk is full, and a consumer that believed it would fail again at once.
     pub async fn probe(&self) -> Result<(), StoreError> {
-        let mut connection = self.pool.acquire().await?;
-        sqlx::query!(r#"select 1 as "one!""#).fetch_one(&mut *connection).await?;
-        Ok(())
+        let mut tx = self.begin().await?;
+        // The one table every role may insert into. Too far off for a relay, were it ever seen.
+        sqlx::query!(
+            "insert into outbox (queue, message_id, body, available_at)
+             values ('card.purge', gen_random_uuid(), '', 'infinity')"
+        )
+        .execute(&mut *tx)
+        .await?;
+        tx.rollback().await
     }
 
     /// Closes every connection.

@@ -77,12 +77,15 @@ impl From<sqlx::Error> for StoreError {
         };
         let code = database.code().unwrap_or_default().into_owned();
         let constraint = database.constraint().map_or_else(|| format!("SQLSTATE {code}"), str::to_owned);
-        match code.get(..2) {
-            // Connection exceptions, out of resources, operator intervention (shutdown, crash), role or database gone,
-            // and a server that restarts in a read-only or recovering state.
-            Some("08" | "25" | "28" | "3D" | "53" | "57" | "58") => Self::Unavailable(error),
-            Some("40" | "55") => Self::Contention(error),
-            Some("22" | "23") => Self::Refused { constraint, source: error },
+        match (code.get(..2), code.as_str()) {
+            // Our own statement_timeout, or a lock somebody holds: this statement's trouble, not the server's. It would be an
+            // outage of everybody's otherwise (`a_locked_row_holds_up_only_its_own_card`).
+            (_, "57014") | (Some("40" | "55"), _) => Self::Contention(error),
+            // Connection exceptions, role or database gone, out of resources, system errors; operator intervention
+            // (shutdown, crash, the database dropped); and a server that has become read-only.
+            (Some("08" | "28" | "3D" | "53" | "58"), _)
+            | (_, "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25006") => Self::Unavailable(error),
+            (Some("22" | "23"), _) => Self::Refused { constraint, source: error },
             _ => Self::Statement(error),
         }
     }

@@ -4,16 +4,16 @@
 //! derivatives that nobody points at.
 
 use cards::{
-    Card, CardId, Derivative, Facts, Ids, LeaseToken, ObjectFacts, Problem, Sha256, StateName, timing,
+    Card, CardId, Derivative, Facts, Ids, LeaseToken, ObjectFacts, OwnerId, Problem, Sha256, StateName,
+    timing,
 };
 use serde_json::json;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use crate::history::{self, Note};
 use crate::row::CardRow;
 use crate::tickets::seconds;
-use crate::{StoreError, purge};
+use crate::{StoreError, deletion, purge};
 
 /// The index that makes a second ready file with the same bytes impossible (R-C6).
 const ONE_READY_PER_HASH: &str = "cards_one_ready_per_hash";
@@ -51,7 +51,7 @@ pub async fn accept(
     ids: Ids,
     accepted: &Accepted,
 ) -> Result<Finished, StoreError> {
-    if let Some(original) = lock_winner(&mut *connection, accepted).await? {
+    if let Some(original) = lock_others(&mut *connection, accepted).await? {
         return duplicate(connection, ids, accepted, original).await;
     }
     let updated = sqlx::query_as!(
@@ -74,6 +74,11 @@ pub async fn accept(
              -- the source goes now; one more purge is owed when no upload can be under way any more (R-H1)
              purge_at = greatest(purge_at, now(), ticket_ends_at + make_interval(secs => $8)),
              next_check_at = greatest(now(), ticket_ends_at + make_interval(secs => $8)),
+             -- the work that lay dead was done all the same
+             parked_at = case when parked_queue = 'card.decode' then null else parked_at end,
+             parked_reason = case when parked_queue = 'card.decode' then null else parked_reason end,
+             parked_queue = case when parked_queue = 'card.decode' then null else parked_queue end,
+             overdue_looks = 0,
              updated_at = now()
          where id = $1
            and state = 'processing'
@@ -95,33 +100,55 @@ pub async fn accept(
         Err(error) if error.is_constraint(ONE_READY_PER_HASH) => return Ok(Finished::TryAgain),
         other => other?,
     };
-    let detail = json!({
+    let mut detail = json!({
         "sha256": accepted.object.sha256,
         "object_version": accepted.object.version,
     });
+    if let Some(row) = &row
+        && let Some(replaced) = row.replaces_id.map(CardId)
+    {
+        let gone =
+            deletion::swap(&mut *connection, ids, OwnerId(row.owner_id), accepted.card, replaced).await?;
+        detail["replaces"] = json!(replaced);
+        // Deleted meanwhile: the new one is a plain file (R-F1).
+        detail["swapped"] = json!(!gone.is_empty());
+    }
     ended(connection, ids, accepted.card, row, "ready", detail, "source_accepted").await
 }
 
-/// The owner's ready file with these bytes, locked so that it can't leave `ready` before we commit.
-async fn lock_winner(
+/// The owner's ready file with these bytes, and the file that this one replaces, are locked in id order until we commit:
+/// neither can leave its state. Answers the first.
+async fn lock_others(
     connection: &mut PgConnection,
     accepted: &Accepted,
 ) -> Result<Option<CardId>, StoreError> {
-    let winner: Option<Uuid> = sqlx::query_scalar!(
-        "select winner.id
-         from cards mine
-         join cards winner on winner.owner_id = mine.owner_id
-         where mine.id = $1
-           and winner.sha256 = $2
-           and winner.state = 'ready'
-           and winner.id <> mine.id
-         for update of winner",
+    let others = sqlx::query!(
+        r#"with others as (
+             select winner.id
+             from cards mine
+             join cards winner on winner.owner_id = mine.owner_id
+             where mine.id = $1
+               and winner.sha256 = $2
+               and winner.state = 'ready'
+               and winner.id <> mine.id
+             union
+             select replaces_id
+             from cards
+             where id = $1
+               and replaces_id is not null
+         )
+         -- read again once it is locked: a file that left `ready` meanwhile is no winner
+         select c.id, coalesce(c.state = 'ready' and c.sha256 = $2, false) as "is_winner!"
+         from cards c
+         where c.id in (select id from others)
+         order by c.id
+         for update"#,
         accepted.card.0,
         accepted.object.sha256.0.to_vec(),
     )
-    .fetch_optional(connection)
+    .fetch_all(connection)
     .await?;
-    Ok(winner.map(CardId))
+    Ok(others.into_iter().find(|other| other.is_winner).map(|other| CardId(other.id)))
 }
 
 async fn duplicate(
@@ -143,6 +170,11 @@ async fn duplicate(
              problem_code = null,
              problem_detail = null,
              next_check_at = greatest(now(), ticket_ends_at + make_interval(secs => $6)),
+             -- the work that lay dead was done all the same
+             parked_at = case when parked_queue = 'card.decode' then null else parked_at end,
+             parked_reason = case when parked_queue = 'card.decode' then null else parked_reason end,
+             parked_queue = case when parked_queue = 'card.decode' then null else parked_queue end,
+             overdue_looks = 0,
              updated_at = now()
          where id = $1
            and state = 'processing'
@@ -173,7 +205,12 @@ async fn duplicate(
     )
     .execute(&mut *connection)
     .await?;
-    let detail = json!({ "original": original });
+    let mut detail = json!({ "original": original });
+    if let Some(replaced) = row.as_ref().and_then(|row| row.replaces_id) {
+        // The same bytes are served already: no swap, and the timeline says so (R-F1).
+        detail["replaces"] = json!(replaced);
+        detail["swapped"] = json!(false);
+    }
     match ended(connection, ids, accepted.card, row, "duplicate", detail, "duplicate").await? {
         Finished::Done(card) => Ok(Finished::Duplicate(card)),
         other @ (Finished::Duplicate(_) | Finished::LostLease | Finished::TryAgain) => Ok(other),
@@ -200,6 +237,11 @@ pub async fn reject(
              problem_code = $4,
              problem_detail = $5,
              next_check_at = greatest(now(), ticket_ends_at + make_interval(secs => $6)),
+             -- the work that lay dead was done all the same
+             parked_at = case when parked_queue = 'card.decode' then null else parked_at end,
+             parked_reason = case when parked_queue = 'card.decode' then null else parked_reason end,
+             parked_queue = case when parked_queue = 'card.decode' then null else parked_queue end,
+             overdue_looks = 0,
              updated_at = now()
          where id = $1
            and state = 'processing'

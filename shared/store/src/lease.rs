@@ -1,6 +1,7 @@
 //! Leases: one worker's right to finish one card (R-C1).
 
 use cards::{Card, CardId, Ids, LeaseToken, State, StateName, Timestamp, timing};
+use events::work::Queue;
 use serde_json::json;
 use sqlx::PgConnection;
 
@@ -21,6 +22,8 @@ pub enum Leased {
     },
     /// The card can be leased neither now nor later; a purge was asked for in this transaction.
     Never(StateName),
+    /// Its message lies dead: nothing is done with it until a replay (R-C7).
+    Parked,
     /// The card is `pending`: nothing was confirmed, so the message is not ours.
     NotConfirmed,
     /// No such card.
@@ -43,11 +46,10 @@ pub async fn take(
              lease_token = $2,
              lease_until = now() + make_interval(secs => $3),
              next_check_at = now() + make_interval(secs => $4),
-             parked_at = null,
-             parked_queue = null,
-             parked_reason = null,
+             overdue_looks = 0,
              updated_at = now()
          where id = $1
+           and parked_queue is distinct from 'card.decode'
            and (state = 'queued' or (state = 'processing' and lease_until <= now()))
          returning *",
         id.0,
@@ -77,6 +79,9 @@ pub async fn take(
 async fn why_not(connection: &mut PgConnection, ids: Ids, id: CardId) -> Result<Leased, StoreError> {
     let Some(card) = crate::cards::by_id(&mut *connection, id).await? else { return Ok(Leased::NotThere) };
     match &card.state {
+        State::Queued { .. } | State::Processing { .. } if card.is_parked_for(Queue::Decode.as_str()) => {
+            Ok(Leased::Parked)
+        }
         State::Pending { .. } => Ok(Leased::NotConfirmed),
         // Between the UPDATE and this read the card may have become leasable: the message simply comes again.
         State::Queued { .. } => Ok(Leased::Held { until: card.updated_at }),

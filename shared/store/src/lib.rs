@@ -7,16 +7,21 @@
 //! Every stored or compared time is the database's `now()`.
 
 pub mod cards;
+pub mod check;
+pub mod clock;
 pub mod confirm;
 mod db;
+pub mod deletion;
 mod error;
 pub mod finish;
 pub mod history;
 pub mod lease;
+pub mod originals;
 pub mod outbox;
 pub mod overview;
 pub mod owners;
 pub mod purge;
+pub mod reconcile;
 mod row;
 pub mod strays;
 pub mod tickets;

@@ -19,6 +19,17 @@ pub enum Due {
     At(Timestamp),
 }
 
+impl Due {
+    /// Seconds from the transaction's beginning, or a time that stands above them.
+    pub(crate) fn parts(self) -> (f64, Option<Timestamp>) {
+        match self {
+            Self::Now => (0.0, None),
+            Self::After(span) => (seconds(span), None),
+            Self::At(at) => (0.0, Some(at)),
+        }
+    }
+}
+
 /// A row to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRow {
@@ -34,11 +45,7 @@ pub struct NewRow {
 
 /// Writes a row in the caller's transaction.
 pub async fn enqueue(connection: &mut PgConnection, row: &NewRow) -> Result<(), StoreError> {
-    let (after, at) = match row.due {
-        Due::Now => (0.0, None),
-        Due::After(span) => (seconds(span), None),
-        Due::At(at) => (0.0, Some(at)),
-    };
+    let (after, at) = row.due.parts();
     sqlx::query!(
         "insert into outbox (queue, message_id, card_id, attempt, body, traceparent, reason, available_at)
          values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now() + make_interval(secs => $9)))",

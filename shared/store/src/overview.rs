@@ -35,7 +35,6 @@ pub async fn read(connection: &mut PgConnection) -> Result<Overview, StoreError>
                  select count(*)
                  from cards
                  where next_check_at < now() - interval '1 minute'
-                   and state in ('pending', 'queued', 'processing')
              ) as "overdue!",
              (select count(*) from outbox where available_at <= now()) as "outbox_due!",
              (select count(*) from outbox where available_at > now()) as "outbox_delayed!",

@@ -60,6 +60,11 @@ pub(crate) struct CardRow {
     pub(crate) parked_reason: Option<String>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
+    pub(crate) overdue_looks: i32,
+    pub(crate) delete_requested_at: Option<Timestamp>,
+    #[expect(dead_code, reason = "only ever compared in SQL")]
+    pub(crate) purge_until: Option<Timestamp>,
+    pub(crate) replaces_id: Option<Uuid>,
 }
 
 impl CardRow {
@@ -89,6 +94,7 @@ impl CardRow {
             revision: self.revision,
             attempts: self.attempts.unsigned_abs(),
             looks: self.looks.unsigned_abs(),
+            overdue_looks: self.overdue_looks.unsigned_abs(),
             problem,
             refused,
             confirmed_by: self
@@ -100,12 +106,14 @@ impl CardRow {
             derivatives: read.with("derivatives", self.derivatives, |json| {
                 serde_json::from_value::<Vec<Derivative>>(json.clone()).ok()
             })?,
+            replaces: self.replaces_id.map(CardId),
             parked: match (self.parked_at, self.parked_queue, self.parked_reason) {
                 (Some(at), Some(queue), Some(reason)) => Some(Parked { at, queue, reason }),
                 _ => None,
             },
             purge_at: self.purge_at,
             purged_at: self.purged_at,
+            delete_requested_at: self.delete_requested_at,
             next_check_at: self.next_check_at,
             created_at: self.created_at,
             updated_at: self.updated_at,

@@ -6,6 +6,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::deletion::Replaceable;
 use crate::history::{self, Note};
 use crate::row::CardRow;
 
@@ -26,6 +27,8 @@ pub struct NewCard {
     pub keep: Keep,
     /// The ticket's life, in whole seconds.
     pub life: TimeDelta,
+    /// The file it takes the place of once it is ready (R-F1).
+    pub replaces: Option<CardId>,
     /// The trace it starts.
     pub traceparent: Option<String>,
     /// `Idempotency-Key`, and the digest of the request's body.
@@ -41,7 +44,14 @@ pub enum Issued {
     Before(Card),
     /// The key was used with another body.
     OtherRequest,
+    /// The file it would replace is not there, or serves nothing (R-F1).
+    NotReplaceable(Replaceable),
+    /// That file has an open replacement already. The transaction is dead and must be rolled back.
+    ReplacementOpen,
 }
+
+/// The index that makes a second open replacement of a file impossible (R-F1).
+const ONE_OPEN_REPLACEMENT: &str = "cards_one_open_replacement";
 
 /// Makes a pending card. Its ticket is signed from the times this answers: the database's clock, in whole seconds.
 pub async fn issue(connection: &mut PgConnection, new: &NewCard) -> Result<Issued, StoreError> {
@@ -49,17 +59,29 @@ pub async fn issue(connection: &mut PgConnection, new: &NewCard) -> Result<Issue
         Some((key, fingerprint)) => (Some(key.as_str()), Some(fingerprint.as_slice())),
         None => (None, None),
     };
-    let row = sqlx::query_as!(
+    if let Some(replaced) = new.replaces {
+        match crate::deletion::replaceable(&mut *connection, new.owner, replaced).await? {
+            Replaceable::Yes => {}
+            no @ (Replaceable::No(_) | Replaceable::NotThere) => {
+                // A repeat of a request that was served finds its card, whatever became of the file meanwhile.
+                return match before(connection, new.owner, key, fingerprint).await? {
+                    Some(issued) => Ok(issued),
+                    None => Ok(Issued::NotReplaceable(no)),
+                };
+            }
+        }
+    }
+    let inserted = sqlx::query_as!(
         CardRow,
         "insert into cards (
              id, owner_id, state, source_key, filename, size_bytes, content_type, announced_sha256, keep,
              idempotency_key, idempotency_fingerprint, ticket_method, ticket_issued_at, ticket_ends_at, traceparent,
-             next_check_at
+             next_check_at, replaces_id
          )
          values (
              $1, $2, 'pending', 'incoming/' || $1::uuid::text, $3, $4, $5, $6, $7,
              $8, $9, $10, date_trunc('second', now()), date_trunc('second', now()) + make_interval(secs => $11), $12,
-             now() + make_interval(secs => $13)
+             now() + make_interval(secs => $13), $14
          )
          on conflict (owner_id, idempotency_key) where idempotency_key is not null do nothing
          returning *",
@@ -76,21 +98,31 @@ pub async fn issue(connection: &mut PgConnection, new: &NewCard) -> Result<Issue
         seconds(new.life),
         new.traceparent,
         seconds(timing::FIRST_LOOK),
+        new.replaces.map(|card| card.0),
     )
     .fetch_optional(&mut *connection)
-    .await?;
-    let Some(row) = row else { return before(connection, new.owner, key, fingerprint).await };
+    .await
+    .map_err(StoreError::from);
+    let row = match inserted {
+        Err(error) if error.is_constraint(ONE_OPEN_REPLACEMENT) => return Ok(Issued::ReplacementOpen),
+        other => other?,
+    };
+    let Some(row) = row else {
+        let issued = before(connection, new.owner, key, fingerprint).await?;
+        return issued.ok_or(StoreError::Contention(sqlx::Error::RowNotFound));
+    };
     let card = row.into_card()?;
     note(connection, &card, "ticket_issued").await?;
     Ok(Issued::New(card))
 }
 
+/// What an earlier request with this key made; none: there was none.
 async fn before(
     connection: &mut PgConnection,
     owner: OwnerId,
     key: Option<&str>,
     fingerprint: Option<&[u8]>,
-) -> Result<Issued, StoreError> {
+) -> Result<Option<Issued>, StoreError> {
     let row = sqlx::query_as!(
         CardRow,
         "select *
@@ -100,12 +132,13 @@ async fn before(
         owner.0,
         key,
     )
-    .fetch_one(connection)
+    .fetch_optional(connection)
     .await?;
+    let Some(row) = row else { return Ok(None) };
     if row.idempotency_fingerprint.as_deref() == fingerprint {
-        row.into_card().map(Issued::Before)
+        row.into_card().map(|card| Some(Issued::Before(card)))
     } else {
-        Ok(Issued::OtherRequest)
+        Ok(Some(Issued::OtherRequest))
     }
 }
 

@@ -1,104 +1,204 @@
 //! The one timer: cards whose `next_check_at` has come (R-H1, INV-2).
 
-use cards::{Card, CardId, Ids, StateName, Timestamp, timing};
+use std::collections::HashSet;
+
+use cards::{Card, CardId, Ids, Look, StateName, Timestamp, timing};
+use events::work::Queue;
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::history::{self, Note};
+use crate::outbox::Due;
 use crate::row::CardRow;
 use crate::tickets::seconds;
-
-/// For how long a claimed card is nobody else's: a janitor that dies leaves it due again after this.
-pub const CLAIM_SECONDS: f64 = 60.0;
 
 /// What was claimed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     /// The database's time of the claim: a listing that follows has *begun* at or after it.
     pub at: Timestamp,
+    /// How many cards were due. One may be in several of the lists below.
+    pub due: usize,
     /// `pending` cards to look at in the store.
     pub pending: Vec<Card>,
     /// `queued` and `processing` cards that got a fresh decode message in this transaction.
-    pub enqueued: Vec<CardId>,
-    /// Parked cards: looked at, left alone.
+    pub decodes: Vec<CardId>,
+    /// Cards that owe a purge and got a fresh message in this transaction.
+    pub purges: Vec<CardId>,
+    /// Cards whose message lies dead: looked at, left alone.
     pub parked: usize,
+    /// Cards whose work is overdue and whose message waits in the outbox already, and finished cards that owe nothing.
+    pub waiting: usize,
+    /// Rows that can't be read: told, and left for an hour. They stop nobody else.
+    pub unreadable: Vec<CardId>,
 }
 
 impl Claimed {
     /// Whether nothing was due.
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.enqueued.is_empty() && self.parked == 0
+        self.due == 0
     }
 }
 
-/// Claims due cards: their next look moves on in this transaction, and overdue work gets a fresh message in it.
-///
-/// Overdue purges are left for the deleter's part: only unfinished intake is claimed here.
+/// Claims due cards: their next look moves on in this transaction, and overdue work gets a fresh message in it, unless one
+/// waits in the outbox already.
 pub async fn claim(connection: &mut PgConnection, ids: Ids, limit: i64) -> Result<Claimed, StoreError> {
-    let at = sqlx::query_scalar!(r#"select now() as "now!""#).fetch_one(&mut *connection).await?;
+    let at = crate::clock::now(&mut *connection).await?;
     let rows = sqlx::query_as!(
         CardRow,
-        "with due as (
-             select id
-             from cards
-             where next_check_at <= now()
-               and state in ('pending', 'queued', 'processing')
-             order by next_check_at
-             limit $1
-             for update skip locked
-         )
-         update cards c
-         set next_check_at = now() + make_interval(secs => case
-             when c.parked_at is not null then $2::float8
-             when c.state = 'pending' then $3::float8
-             else $4::float8
-         end)
-         from due
-         where c.id = due.id
-         returning c.*",
+        "select *
+         from cards
+         where next_check_at <= now()
+         order by next_check_at
+         limit $1
+         for update skip locked",
         limit,
-        seconds(timing::PARKED_LOOK),
-        CLAIM_SECONDS,
-        seconds(timing::QUEUED_TOO_LONG),
     )
     .fetch_all(&mut *connection)
     .await?;
-    let mut claimed = Claimed { at, pending: Vec::new(), enqueued: Vec::new(), parked: 0 };
+    let mut claimed = Claimed {
+        at,
+        due: rows.len(),
+        pending: Vec::new(),
+        decodes: Vec::new(),
+        purges: Vec::new(),
+        parked: 0,
+        waiting: 0,
+        unreadable: Vec::new(),
+    };
+    let has_message = waiting_messages(&mut *connection, &rows).await?;
+    let mut moves = Moves::default();
     for row in rows {
-        let card = row.into_card()?;
-        match card.state.name() {
-            _ if card.parked.is_some() => claimed.parked += 1,
-            StateName::Pending => claimed.pending.push(card),
-            StateName::Queued | StateName::Processing => claimed.enqueued.push(card.id),
-            StateName::Ready
-            | StateName::Duplicate
-            | StateName::Rejected
-            | StateName::Expired
-            | StateName::Deleting
-            | StateName::Deleted => {}
-        }
+        let id = CardId(row.id);
+        let card = match row.into_card() {
+            Ok(card) => card,
+            Err(error) => {
+                tracing::error!(card.id = %id, %error, "a due card can't be read; looking again in an hour");
+                claimed.unreadable.push(id);
+                moves.push(id, Some(at + timing::PARKED_LOOK), false);
+                continue;
+            }
+        };
+        let look = card.look(at);
+        let decode = look.decode && !has_message.contains(&(id, Queue::Decode));
+        let purge = look.purge && !has_message.contains(&(id, Queue::Purge));
+        moves.push(id, look.next, look.decode || look.purge);
+        claimed.take(card, look, decode, purge);
     }
-    enqueue_decodes(connection, ids, &claimed.enqueued).await?;
+    moves.write(&mut *connection).await?;
+    enqueue(&mut *connection, ids, Queue::Decode, &claimed.decodes).await?;
+    enqueue(connection, ids, Queue::Purge, &claimed.purges).await?;
     Ok(claimed)
 }
 
-async fn enqueue_decodes(
+impl Claimed {
+    fn take(&mut self, card: Card, look: Look, decode: bool, purge: bool) {
+        if decode {
+            self.decodes.push(card.id);
+        }
+        if purge {
+            self.purges.push(card.id);
+        }
+        match (look.lists, decode || purge, card.parked.is_some()) {
+            (true, ..) => self.pending.push(card),
+            (false, true, _) => {}
+            (false, false, true) => self.parked += 1,
+            (false, false, false) => self.waiting += 1,
+        }
+    }
+}
+
+/// Which of these cards have a message in the outbox, now or later.
+async fn waiting_messages(
+    connection: &mut PgConnection,
+    rows: &[CardRow],
+) -> Result<HashSet<(CardId, Queue)>, StoreError> {
+    let cards: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let waiting = sqlx::query!(
+        r#"select distinct card_id as "card_id!", queue
+         from outbox
+         where card_id = any($1)
+           and queue in ('card.decode', 'card.purge')"#,
+        &cards,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(waiting
+        .into_iter()
+        .filter_map(|row| Some((CardId(row.card_id), row.queue.parse::<Queue>().ok()?)))
+        .collect())
+}
+
+/// The next looks of one claim, written in one statement.
+#[derive(Default)]
+struct Moves {
+    cards: Vec<Uuid>,
+    next: Vec<Option<Timestamp>>,
+    overdue: Vec<bool>,
+}
+
+impl Moves {
+    fn push(&mut self, card: CardId, next: Option<Timestamp>, overdue: bool) {
+        self.cards.push(card.0);
+        self.next.push(next);
+        self.overdue.push(overdue);
+    }
+
+    async fn write(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        sqlx::query!(
+            "update cards c
+             set next_check_at = m.next,
+                 overdue_looks = case when m.overdue then c.overdue_looks + 1 else 0 end
+             from unnest($1::uuid[], $2::timestamptz[], $3::boolean[]) as m (id, next, overdue)
+             where c.id = m.id",
+            &self.cards,
+            &self.next as &[Option<Timestamp>],
+            &self.overdue,
+        )
+        .execute(connection)
+        .await?;
+        Ok(())
+    }
+}
+
+async fn enqueue(
     connection: &mut PgConnection,
     ids: Ids,
+    queue: Queue,
     cards: &[CardId],
 ) -> Result<(), StoreError> {
     let card_ids: Vec<Uuid> = cards.iter().map(|card| card.0).collect();
     let message_ids: Vec<Uuid> = cards.iter().map(|_| ids.message().0).collect();
     sqlx::query!(
         r#"insert into outbox (queue, message_id, card_id, body, traceparent, reason)
-         select 'card.decode', w.message_id, c.id, convert_to(format('{"card":"%s"}', c.id), 'UTF8'), c.traceparent,
-                'overdue'
-         from unnest($1::uuid[], $2::uuid[]) as w (id, message_id)
+         select $1, w.message_id, c.id, convert_to(format('{"card":"%s"}', c.id), 'UTF8'), c.traceparent, 'overdue'
+         from unnest($2::uuid[], $3::uuid[]) as w (id, message_id)
          join cards c on c.id = w.id"#,
+        queue.as_str(),
         &card_ids,
         &message_ids,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Leaves a card alone until its retry has had its turn: the timer looks at it a while after that.
+pub async fn wait_for_retry(connection: &mut PgConnection, id: CardId, due: Due) -> Result<(), StoreError> {
+    let (after, at) = due.parts();
+    sqlx::query!(
+        "update cards
+         set next_check_at = greatest(
+             next_check_at, coalesce($2, now() + make_interval(secs => $3)) + make_interval(secs => $4)
+         )
+         where id = $1
+           and next_check_at is not null",
+        id.0,
+        at,
+        after,
+        seconds(timing::QUEUED_TOO_LONG),
     )
     .execute(connection)
     .await?;
@@ -175,11 +275,12 @@ pub async fn expire(
     Ok(Expired::Yes)
 }
 
-/// Marks a card whose message was dead-lettered: it waits for a replay, with an hourly look (R-C7, R-H1).
+/// Marks a card whose message was dead-lettered: that queue's work on it waits for a replay, with an hourly look (R-C7,
+/// R-H1). A card that somebody works on, or that owes nothing any more, is not parked: the dead message was a late one.
 pub async fn park(
     connection: &mut PgConnection,
     id: CardId,
-    queue: &str,
+    queue: Queue,
     reason: &str,
 ) -> Result<bool, StoreError> {
     let row = sqlx::query!(
@@ -189,31 +290,69 @@ pub async fn park(
              parked_reason = $3,
              next_check_at = now() + make_interval(secs => $4)
          where id = $1
-           and state in ('queued', 'processing', 'deleting')
+           and parked_at is null
+           and case $2
+               when 'card.decode' then state = 'queued' or (state = 'processing' and lease_until <= now())
+               when 'card.purge' then
+                   purge_at is not null
+                   or state = 'deleting'
+                   or (state in ('rejected', 'expired', 'duplicate') and purged_at is null)
+               else false
+           end
          returning owner_id, revision, state",
         id.0,
-        queue,
+        queue.as_str(),
         reason,
         seconds(timing::PARKED_LOOK),
     )
     .fetch_optional(&mut *connection)
     .await?;
     let Some(row) = row else { return Ok(false) };
-    history::note(
-        connection,
-        Note {
-            owner: cards::OwnerId(row.owner_id),
-            card: id,
-            revision: row.revision,
-            event: "parked",
-            state: row.state.parse().map_err(|_| StoreError::Unreadable {
-                card: id.to_string(),
-                column: "state",
-                value: row.state.clone(),
-            })?,
-            detail: json!({ "queue": queue, "reason": reason }),
-        },
-    )
-    .await?;
+    let detail = json!({ "queue": queue.as_str(), "reason": reason });
+    note(connection, id, row.owner_id, row.revision, &row.state, "parked", detail).await?;
     Ok(true)
+}
+
+/// Ends the parking of a card, for a replay: its attempts begin anew, and the timer looks soon. False: it was not parked
+/// for this queue.
+pub async fn unpark(connection: &mut PgConnection, id: CardId, queue: Queue) -> Result<bool, StoreError> {
+    let row = sqlx::query!(
+        "update cards
+         set parked_at = null,
+             parked_queue = null,
+             parked_reason = null,
+             attempts = case when $2 = 'card.decode' then 0 else attempts end,
+             overdue_looks = 0,
+             next_check_at = now() + make_interval(secs => $3)
+         where id = $1
+           and parked_queue = $2
+         returning owner_id, revision, state",
+        id.0,
+        queue.as_str(),
+        seconds(timing::QUEUED_TOO_LONG),
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    let Some(row) = row else { return Ok(false) };
+    let detail = json!({ "queue": queue.as_str() });
+    note(connection, id, row.owner_id, row.revision, &row.state, "unparked", detail).await?;
+    Ok(true)
+}
+
+async fn note(
+    connection: &mut PgConnection,
+    card: CardId,
+    owner: Uuid,
+    revision: i64,
+    state: &str,
+    event: &str,
+    detail: serde_json::Value,
+) -> Result<(), StoreError> {
+    let state: StateName = state.parse().map_err(|_| StoreError::Unreadable {
+        card: card.to_string(),
+        column: "state",
+        value: state.to_owned(),
+    })?;
+    history::note(connection, Note { owner: cards::OwnerId(owner), card, revision, event, state, detail })
+        .await
 }

@@ -43,7 +43,15 @@ const HALF_STATES: &[(&str, &str, &str)] = &[
     ("ready", "facts = null", "cards_ready_names_its_copy"),
     ("ready", "pinned_version = null", "cards_pinned_while_worked_on"),
     ("ready", "purged_at = now()", "cards_ready_is_not_purged"),
-    ("ready", "state = 'deleting', delete_after = now()", "cards_only_ready_has_an_object"),
+    (
+        "ready",
+        "state = 'deleting', delete_after = now(), delete_requested_at = now()",
+        "cards_only_ready_has_an_object",
+    ),
+    ("pending", "delete_requested_at = now()", "cards_deletion_has_its_time"),
+    ("pending", "state = 'deleting', delete_after = now()", "cards_deletion_has_its_time"),
+    ("pending", "replaces_id = id", "cards_no_replacement_of_itself"),
+    ("pending", "overdue_looks = -1", "cards_overdue_looks_check"),
     // it owes the purge of its source
     ("ready", "next_check_at = null", "cards_unfinished_has_a_next_look"),
     ("rejected", "next_check_at = null, purge_at = null", "cards_unfinished_has_a_next_look"),
@@ -94,7 +102,8 @@ async fn the_same_change_to_a_whole_state_is_taken() {
     let ready = fixture::ready(&db, &api, &fake, owner, b"ready").await;
     test.sql(&format!(
         "update cards
-         set state = 'deleting', delete_after = now(), object_version = null, ready_at = null
+         set state = 'deleting', delete_after = now(), delete_requested_at = now(), object_version = null,
+             ready_at = null
          where id = '{}'",
         ready.id
     ))

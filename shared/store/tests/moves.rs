@@ -5,6 +5,7 @@
 use cards::confirm::Refusal;
 use cards::{ConfirmedBy, Ids, MediaType, Problem, ProblemCode, StateName, VersionId, timing};
 use chrono::TimeDelta;
+use events::work::Queue;
 use objects::fake::Fake;
 use store::confirm::{self, Confirmation, Refused};
 use store::finish::{self, Finished};
@@ -326,7 +327,7 @@ async fn two_janitors_never_claim_one_card_and_parked_cards_are_left_alone() {
     let overdue = fixture::queued(&db, &api, &fake, owner, MediaType::Text, b"overdue").await;
     let parked = fixture::queued(&db, &api, &fake, owner, MediaType::Text, b"parked").await;
     let mut tx = db.begin().await.unwrap();
-    assert!(timer::park(&mut tx, parked.id, "card.decode", "store: x").await.unwrap());
+    assert!(timer::park(&mut tx, parked.id, Queue::Decode, "store: x").await.unwrap());
     tx.commit().await.unwrap();
     test.sql("delete from outbox").await;
     test.pass_time(3601).await;
@@ -341,7 +342,7 @@ async fn two_janitors_never_claim_one_card_and_parked_cards_are_left_alone() {
     seen.dedup();
     assert_eq!(seen.len(), 20);
     assert_eq!(first.parked + second.parked, 1);
-    let enqueued: Vec<_> = first.enqueued.iter().chain(&second.enqueued).collect();
+    let enqueued: Vec<_> = first.decodes.iter().chain(&second.decodes).collect();
     assert_eq!(enqueued, [&overdue.id]);
     assert_eq!(test.texts("select reason from outbox").await, ["overdue"]);
 

@@ -18,6 +18,12 @@ pub const POINTS: &[(&str, &str)] = &[
     ("decode.after_copy", "the permanent copy is stored and looked at"),
     ("decode.before_commit", "ready or duplicate is written, not committed"),
     ("decode.after_commit", "the card is ready or duplicate; the message is not acked"),
+    ("purge.after_claim", "the card's purge is claimed; nothing is listed"),
+    ("purge.after_list", "a page of the card's keys is listed; the card is not read again"),
+    ("purge.after_record", "strangers are written down; none is removed"),
+    ("purge.after_remove", "a page's strangers are removed"),
+    ("purge.before_commit", "what the clean listing proves is written, not committed"),
+    ("purge.after_commit", "it is committed; the message is not acked"),
     ("janitor.after_claim", "cards are claimed for a look; none is looked at"),
     ("janitor.after_list", "a card's versions are listed; nothing is decided"),
 ];

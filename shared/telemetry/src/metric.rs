@@ -84,11 +84,17 @@ metrics! {
         "Cards the janitor looked at, by what it did.";
     FAILED_COMPENSATIONS = "arkiv_failed_compensations_total", Counter, [],
         "Clean-ups after a failed step that failed too; what they left is a stray object.";
+    VERSIONS_REMOVED = "arkiv_versions_removed_total", Counter, ["state"],
+        "Object versions that a purge removed, by the state of the card that did not keep them.";
     FAILED_REMOVALS = "arkiv_failed_removals_total", Counter, [], "Object versions the store did not remove when asked.";
     STALE_SOURCES = "arkiv_stale_sources_total", Counter, [],
         "Uploads removed although their card had ended: surplus, late or refused versions.";
     RECONCILIATION_REMOVALS = "arkiv_reconciliation_removals_total", Counter, [],
         "Object versions of no card, removed by bucket reconciliation.";
+    RECONCILIATIONS = "arkiv_reconciliations_total", Counter, ["verdict"],
+        "Reconciliations that ended, by what they came to. Too many strays, or another database, is an alarm.";
+    MISSING_OBJECTS = "arkiv_missing_objects", Gauge, [],
+        "Objects that cards point at and the store does not have, as of the last reconciliation. Must be 0.";
 
     // HTTP.
     HTTP_REQUESTS = "arkiv_http_requests_total", Counter, ["method", "route", "status"],

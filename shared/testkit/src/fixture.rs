@@ -33,6 +33,7 @@ pub fn new_card(owner: OwnerId, media_type: MediaType, size: u64, sha256: Option
         method: TicketMethod::Post,
         keep: Keep::Always,
         life: timing::TICKET_LIFE,
+        replaces: None,
         traceparent: None,
         idempotency: None,
     }
@@ -45,7 +46,10 @@ pub async fn issue(api: &Db, new: &NewCard) -> Card {
     tx.commit().await.expect("commit");
     match issued {
         Issued::New(card) => card,
-        other @ (Issued::Before(_) | Issued::OtherRequest) => panic!("{other:?}"),
+        other @ (Issued::Before(_)
+        | Issued::OtherRequest
+        | Issued::NotReplaceable(_)
+        | Issued::ReplacementOpen) => panic!("{other:?}"),
     }
 }
 
@@ -92,7 +96,11 @@ pub async fn leased(db: &Db, card: &Card) -> Card {
     tx.commit().await.expect("commit");
     match leased {
         Leased::Yes(card) => *card,
-        other @ (Leased::Held { .. } | Leased::Never(_) | Leased::NotConfirmed | Leased::NotThere) => {
+        other @ (Leased::Held { .. }
+        | Leased::Never(_)
+        | Leased::Parked
+        | Leased::NotConfirmed
+        | Leased::NotThere) => {
             panic!("{other:?}")
         }
     }
