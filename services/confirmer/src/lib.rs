@@ -112,7 +112,7 @@ impl Handler for Confirmer {
     }
 
     async fn probe(&self) -> bool {
-        self.intake.db().probe().await.is_ok() && self.intake.objects().probe().await.is_ok()
+        self.intake.db().probe().await.is_ok() && objects::answers(self.intake.objects()).await
     }
 }
 

@@ -428,3 +428,53 @@ async fn one_card_the_database_refuses_blocks_no_other_of_its_group() {
     }
     assert_eq!(world.outbox("card.decode").await, 29);
 }
+
+/// R-B8, R-C7: a store that takes the call, keeps it, and keeps the probe too.
+#[tokio::test]
+async fn a_store_that_hangs_is_an_outage_and_its_probe_is_not_waited_for() {
+    let world = World::new().await;
+    let card = world.pending().await;
+    let version = fixture::upload(&world.fake, &card, b"hello");
+    world.fake.fail(Operation::Head, Fault::Unavailable);
+    world.fake.fail(Operation::Probe, Fault::Hang);
+    let begun = std::time::Instant::now();
+    let outcome = world.handle(&event(&card.source_key().to_string(), Some(&version), 5)).await;
+    assert!(matches!(outcome, Outcome::Outage(_)), "{outcome:?}");
+    assert!(begun.elapsed() < objects::s3::OPERATION_TIMEOUT, "the probe had its own limit");
+    assert_eq!(world.read(&card).await.state.name(), StateName::Pending);
+}
+
+/// A row somebody holds is its own card's trouble: the others of its group are confirmed.
+#[tokio::test]
+async fn a_locked_row_holds_up_only_its_own_card() {
+    let world = World::new().await;
+    // The lock gives up sooner than a statement would; both are contention.
+    let name = world.test.worker_url.rsplit('/').next().unwrap().to_owned();
+    world.test.sql(&format!("alter database {name} set lock_timeout = '300ms'")).await;
+    let db = world.test.worker();
+    let settings = GroupSettings { wait: std::time::Duration::from_millis(200), ..GroupSettings::default() };
+    let handler =
+        Confirmer::new(Intake::new(db, Arc::clone(&world.fake) as _, Ids, settings), BUCKET, "incoming/");
+    let (held, free) = (world.pending().await, world.pending().await);
+    let mut deliveries = Vec::new();
+    for card in [&held, &free] {
+        let version = fixture::upload(&world.fake, card, b"hello");
+        deliveries.push(Delivery {
+            queue: Queue::Confirm,
+            message_id: None,
+            attempt: 1,
+            redelivered: false,
+            traceparent: None,
+            body: event(&card.source_key().to_string(), Some(&version), 5).into_bytes(),
+        });
+    }
+    let mut holder = world.db.begin().await.unwrap();
+    // A renewal under way holds the row.
+    store::timer::looked(&mut holder, &held, held.created_at).await.unwrap();
+    let (first, second) = tokio::join!(handler.handle(&deliveries[0]), handler.handle(&deliveries[1]));
+    assert!(matches!(first, Outcome::Retry(_)), "{first:?}");
+    assert_eq!(second, Outcome::Done);
+    holder.rollback().await.unwrap();
+    assert_eq!(world.read(&free).await.state.name(), StateName::Queued);
+    assert_eq!(handler.handle(&deliveries[0]).await, Outcome::Done);
+}

@@ -66,7 +66,8 @@ pub(crate) fn outcome(card: &Card, finished: Finished) -> Outcome {
             Outcome::Done
         }
         Finished::TryAgain => {
-            Outcome::Retry(Reason::new("contended", "identical files kept winning the race for ready"))
+            let detail = format!("card {}: identical files of its owner kept becoming ready first", card.id);
+            Outcome::Retry(Reason::new("contended", detail))
         }
     }
 }

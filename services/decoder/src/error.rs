@@ -2,7 +2,7 @@
 
 use broker::{Outcome, Reason};
 use cards::CardId;
-use objects::{ErrorKind, ObjectError, ObjectStore};
+use objects::{ObjectError, ObjectStore};
 use store::lease::Attempt;
 use store::{StoreError, StoreErrorKind};
 
@@ -21,22 +21,38 @@ pub enum JobError {
     #[error("{0}")]
     Machine(MachineFault),
     /// The copy is not as large as the file.
-    #[error("the copy of card {card} has {size_bytes} bytes")]
+    #[error("the copy for card {card} has {size_bytes} bytes, its upload has {expected_bytes}")]
     CopyDiffers {
         /// The card.
         card: CardId,
         /// The copy's size.
         size_bytes: u64,
+        /// The upload's size.
+        expected_bytes: u64,
     },
-    /// Another worker has the card, or the lease could not be renewed in time.
-    #[error("the lease of card {0} is lost")]
+    /// Another worker has the card, or the card left `processing`: the database says so.
+    #[error("the lease of card {0} was lost to somebody else")]
     LostLease(CardId),
+    /// The database could not be reached for as long as a lease lives.
+    #[error("the lease of card {0} ran out: the database could not be reached to renew it")]
+    NotRenewed(CardId),
     /// The job ran into its own limit.
-    #[error("the job of card {0} took longer than any may")]
+    #[error("the work on card {0} took longer than one attempt may")]
     TooLong(CardId),
     /// A leased card without a pinned version: the CHECKs forbid it.
-    #[error("card {0} is leased and pins nothing")]
+    #[error("card {0} is leased but names no accepted version")]
     NothingPinned(CardId),
+}
+
+/// What becomes of the lease of a job that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseEnd {
+    /// It is given back, and then counts as an attempt or not.
+    GiveBack(Attempt),
+    /// Somebody else has the card: what this job stored is asked away (R-C5).
+    Purge,
+    /// It is not touched: nobody knows whether it still exists. It ends by itself.
+    Leave,
 }
 
 impl JobError {
@@ -47,55 +63,39 @@ impl JobError {
             Self::Objects(ObjectError::VersioningRequired { .. }) => "versioning_required",
             Self::Objects(ObjectError::Missing { .. }) => "source_missing",
             Self::Objects(_) => "store",
+            Self::Machine(MachineFault::ShutDown) => "stopping",
             Self::Machine(_) => "machine",
             Self::CopyDiffers { .. } => "copy_differs",
             Self::LostLease(_) => "lost_lease",
+            Self::NotRenewed(_) => "lease_not_renewed",
             Self::TooLong(_) => "too_long",
             Self::NothingPinned(_) => "nothing_pinned",
         }
     }
 
-    /// What the message ends as.
-    pub(crate) async fn outcome(&self, objects: &dyn ObjectStore) -> Outcome {
+    /// What the message ends as, and the lease. Where the store may be at fault, it is asked by an independent probe.
+    pub(crate) async fn judge(&self, objects: &dyn ObjectStore) -> (Outcome, LeaseEnd) {
         let reason = Reason::new(self.code(), self.to_string());
+        let counts = LeaseEnd::GiveBack(Attempt::Counts);
+        let refunded = LeaseEnd::GiveBack(Attempt::Refunded);
         match self {
-            Self::Store(error) => match error.kind() {
-                StoreErrorKind::Outage => Outcome::Outage(reason),
-                StoreErrorKind::Fault => Outcome::Retry(reason),
-                StoreErrorKind::Permanent => Outcome::Dead(reason),
-            },
-            Self::Objects(error) if is_outage(error, objects).await => Outcome::Outage(reason),
-            Self::Objects(_) | Self::Machine(_) | Self::CopyDiffers { .. } | Self::TooLong(_) => {
-                Outcome::Retry(reason)
+            Self::Store(StoreError::CommitUnknown(_)) | Self::NotRenewed(_) => {
+                (Outcome::Outage(reason), LeaseEnd::Leave)
             }
-            // Whoever has the lease finishes the card; its end, or the janitor, writes what is still needed.
-            Self::LostLease(_) => Outcome::Done,
-            Self::NothingPinned(_) => Outcome::Dead(reason),
+            Self::Store(error) => match error.kind() {
+                StoreErrorKind::Outage => (Outcome::Outage(reason), refunded),
+                StoreErrorKind::Fault => (Outcome::Retry(reason), counts),
+                StoreErrorKind::Permanent => (Outcome::Dead(reason), counts),
+            },
+            Self::Objects(error) if error.is_outage(objects).await => (Outcome::Outage(reason), refunded),
+            // The process is stopping: the message goes back, and whoever has it next begins at once (R-I5).
+            Self::Machine(MachineFault::ShutDown) => (Outcome::Outage(reason), refunded),
+            Self::Objects(_) | Self::Machine(_) | Self::CopyDiffers { .. } | Self::TooLong(_) => {
+                (Outcome::Retry(reason), counts)
+            }
+            // Whoever has the card finishes it; its end, or the janitor, writes what is still needed.
+            Self::LostLease(_) => (Outcome::Done, LeaseEnd::Purge),
+            Self::NothingPinned(_) => (Outcome::Dead(reason), counts),
         }
-    }
-
-    /// Whether the lease is given back, and whether it then counts. After an unknown COMMIT it is not touched.
-    pub(crate) async fn gives_back(&self, objects: &dyn ObjectStore) -> Option<Attempt> {
-        match self {
-            Self::Store(StoreError::CommitUnknown(_)) | Self::LostLease(_) => None,
-            Self::Store(error) if error.kind() == StoreErrorKind::Outage => Some(Attempt::Refunded),
-            Self::Objects(error) if is_outage(error, objects).await => Some(Attempt::Refunded),
-            Self::Machine(MachineFault::ShutDown) => Some(Attempt::Refunded),
-            Self::Store(_)
-            | Self::Objects(_)
-            | Self::Machine(_)
-            | Self::CopyDiffers { .. }
-            | Self::TooLong(_)
-            | Self::NothingPinned(_) => Some(Attempt::Counts),
-        }
-    }
-}
-
-async fn is_outage(error: &ObjectError, objects: &dyn ObjectStore) -> bool {
-    match error.kind() {
-        ErrorKind::Outage => true,
-        // An independent probe tells the store's fault from this object's.
-        ErrorKind::Suspect => objects.probe().await.is_err(),
-        ErrorKind::Object => false,
     }
 }

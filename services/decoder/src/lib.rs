@@ -13,6 +13,8 @@
 //!    **Commit point.** Zero rows: the same transaction asks for a purge instead,
 //! 8. ack, by the consumer loop.
 //!
+//! Asked to stop, it lets a job go on for a while, then ends it and gives its lease back at once (R-I5).
+//!
 //! A crash before 7 leaves objects under a token nobody points at, and a lease that ends by itself; the next lease has
 //! another token. A crash after 7 meets a card that can't be leased, and asks for a purge.
 
@@ -37,10 +39,12 @@ use sha2::Digest;
 use store::finish::{self, Accepted, Finished};
 use store::lease::{self, Attempt, Leased};
 use store::{Db, StoreError};
+use tokio_util::sync::CancellationToken;
 
-use child::Children;
+use child::{Children, MachineFault};
 use decide::{Decision, Read};
 pub use error::JobError;
+use error::LeaseEnd;
 use pipeline::Decoded;
 
 /// How often a hand-in that met another worker's identical file begins anew (R-C6): each round that worker is locked
@@ -53,18 +57,49 @@ const ORIGINAL_DISPOSITION: &str = "attachment";
 /// A version never changes.
 const CACHE_CONTROL: &str = "private, max-age=31536000, immutable";
 
+/// For the purge request or the lease that a failed job leaves: one short transaction.
+const CLEAN_UP_WITHIN: Duration = Duration::from_secs(10);
+
+/// A decoder's own times.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How often a lease is renewed (R-C1).
+    pub renewal: Duration,
+    /// How long a job may go on after shutdown. Below the consumer loop's drain limit: past that one the job is aborted
+    /// and can't give its lease back.
+    pub stop_within: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            renewal: timing::LEASE_RENEWAL.to_std().unwrap_or_default(),
+            stop_within: Duration::from_secs(15),
+        }
+    }
+}
+
 /// Decodes cards.
 pub struct Decoder {
     db: Db,
     objects: Arc<dyn ObjectStore>,
     children: Children,
     ids: Ids,
+    shutdown: CancellationToken,
+    pace: Pace,
 }
 
 impl Decoder {
-    /// A decoder with its own pool of children.
-    pub fn new(db: Db, objects: Arc<dyn ObjectStore>, children: Children, ids: Ids) -> Arc<Self> {
-        Arc::new(Self { db, objects, children, ids })
+    /// A decoder with its own pool of children. After `shutdown` jobs end within [`Pace::stop_within`].
+    pub fn new(
+        db: Db,
+        objects: Arc<dyn ObjectStore>,
+        children: Children,
+        ids: Ids,
+        shutdown: CancellationToken,
+        pace: Pace,
+    ) -> Arc<Self> {
+        Arc::new(Self { db, objects, children, ids, shutdown, pace })
     }
 
     /// How long the consumer loop may let a message take: the job's own limit, and the hand-in.
@@ -72,7 +107,7 @@ impl Decoder {
         timing::JOB_LIFE.to_std().unwrap_or_default() + Duration::from_secs(30)
     }
 
-    /// Ends the children that wait for work.
+    /// Ends the children that wait for work; a message that still comes goes back. For when the consumer loop has ended.
     pub async fn shutdown(&self) {
         self.children.shutdown().await;
     }
@@ -80,12 +115,14 @@ impl Decoder {
     /// Step 1, then the job.
     async fn handle_card(&self, id: CardId) -> Outcome {
         let token = self.ids.lease();
+        let asked_at = tokio::time::Instant::now();
         let leased = match self.lease(id, token).await {
             Ok(leased) => leased,
-            Err(error) => return self.failed(&error.into()).await,
+            // There is no lease, or nobody knows: it is left alone.
+            Err(error) => return JobError::from(error).judge(&*self.objects).await.0,
         };
         match leased {
-            Leased::Yes(card) => self.handle_leased(&card, token).await,
+            Leased::Yes(card) => self.handle_leased(&card, token, asked_at).await,
             // Somebody else's work: again after its deadline, using no attempt (R-C1).
             Leased::Held { until } => {
                 let reason = Reason::new("lease_held", format!("another worker has the card until {until}"));
@@ -94,6 +131,11 @@ impl Decoder {
             // A repeat or a late message; the transaction asked for a purge (R-C1).
             Leased::Never(state) => {
                 tracing::debug!(card.id = %id, %state, "a decode message came too late or twice");
+                Outcome::Done
+            }
+            // Done: its dead letter is the message that counts, and a replay starts anew.
+            Leased::Parked => {
+                tracing::debug!(card.id = %id, "a decode message for a card that waits for a replay");
                 Outcome::Done
             }
             // Its confirmation will write a message of its own.
@@ -113,27 +155,39 @@ impl Decoder {
         Ok(leased)
     }
 
-    async fn handle_leased(&self, card: &Card, token: LeaseToken) -> Outcome {
+    async fn handle_leased(
+        &self,
+        card: &Card,
+        token: LeaseToken,
+        leased_at: tokio::time::Instant,
+    ) -> Outcome {
         // Crashes count as attempts too: they show on the card, not in the message (R-C1).
         if card.attempts > 1 && Schedule::Fault.after(card.attempts - 1) == Next::Exhausted {
             self.give_back(card.id, token, Attempt::Refunded).await;
-            let detail = format!("{} leases ended without a result", card.attempts - 1);
+            let detail = format!("{} attempts ended without a result", card.attempts - 1);
             return Outcome::Dead(Reason::new("attempts_exhausted", detail));
         }
         let begun = Instant::now();
         let done = tokio::select! {
             biased;
             // A worker that lost its lease stops before its next store call; dropping the job kills its child.
-            lost = keeper::keep(&self.db, card.id, token) => Err(lost),
+            lost = keeper::keep(&self.db, card.id, token, leased_at, self.pace.renewal) => Err(lost),
+            () = self.time_to_stop() => Err(JobError::Machine(MachineFault::ShutDown)),
             done = self.job(card, token) => done,
         };
         let (word, outcome) = match done {
             Ok(finished) => (decide::word(&finished), decide::outcome(card, finished)),
             Err(error) => {
-                if let Some(attempt) = error.gives_back(&*self.objects).await {
-                    self.give_back(card.id, token, attempt).await;
+                let (outcome, lease) = error.judge(&*self.objects).await;
+                match lease {
+                    LeaseEnd::GiveBack(attempt) => self.give_back(card.id, token, attempt).await,
+                    LeaseEnd::Purge => {
+                        tracing::warn!(card.id = %card.id, "the lease was lost in mid-work; asking for a purge");
+                        self.ask_purge(card.id, "lost_lease", &error).await;
+                    }
+                    LeaseEnd::Leave => {}
                 }
-                (error.code(), self.failed(&error).await)
+                (error.code(), outcome)
             }
         };
         metrics::histogram!(
@@ -143,6 +197,12 @@ impl Decoder {
         )
         .record(begun.elapsed().as_secs_f64());
         outcome
+    }
+
+    /// Ends when jobs must.
+    async fn time_to_stop(&self) {
+        self.shutdown.cancelled().await;
+        tokio::time::sleep(self.pace.stop_within).await;
     }
 
     /// Steps 2 to 7.
@@ -234,7 +294,11 @@ impl Decoder {
             .await?;
         telemetry::kill::point("decode.after_copy");
         if copy.size_bytes != card.announced.size.get() {
-            return Err(JobError::CopyDiffers { card: card.id, size_bytes: copy.size_bytes });
+            return Err(JobError::CopyDiffers {
+                card: card.id,
+                size_bytes: copy.size_bytes,
+                expected_bytes: card.announced.size.get(),
+            });
         }
         // 7.
         let object = ObjectFacts {
@@ -273,36 +337,36 @@ impl Decoder {
     }
 
     /// A COMMIT that surely failed leaves a copy nobody points at: ask for a purge. Where its outcome is unknown nothing
-    /// is asked: the copy may be the file (R-C5). The first error is the one that is reported.
+    /// is asked: the copy may be the file (R-C5).
     async fn compensate(&self, id: CardId, error: &StoreError) {
-        if matches!(error, StoreError::CommitUnknown(_)) {
-            return;
+        if !matches!(error, StoreError::CommitUnknown(_)) {
+            self.ask_purge(id, "failed_commit", error).await;
         }
-        let asked = async {
+    }
+
+    /// What can't be asked for is counted. The first error is the one that is reported (R-C5).
+    async fn ask_purge(&self, id: CardId, reason: &str, first: &(dyn std::error::Error + Sync)) {
+        let asked = clean_up(async {
             let mut tx = self.db.begin().await?;
-            store::purge::request(&mut tx, self.ids, id, "failed_commit").await?;
+            store::purge::request(&mut tx, self.ids, id, reason).await?;
             tx.commit().await
-        };
+        });
         if let Err(second) = asked.await {
             metrics::counter!(telemetry::metric::FAILED_COMPENSATIONS).increment(1);
-            tracing::warn!(card.id = %id, first = %error, %second, "could not ask for the purge of a failed copy");
+            tracing::warn!(card.id = %id, reason, %first, second, "could not ask for the purge of what a failed job stored");
         }
     }
 
     async fn give_back(&self, id: CardId, token: LeaseToken, attempt: Attempt) {
-        let given = async {
+        let given = clean_up(async {
             let mut tx = self.db.begin().await?;
             lease::give_back(&mut tx, id, token, attempt).await?;
             tx.commit().await
-        };
+        });
         if let Err(error) = given.await {
             // The lease ends by itself; the janitor looks at the card then.
-            tracing::debug!(card.id = %id, %error, "could not give a lease back; it ends by itself");
+            tracing::debug!(card.id = %id, error, "could not give a lease back; it ends by itself");
         }
-    }
-
-    async fn failed(&self, error: &JobError) -> Outcome {
-        error.outcome(&*self.objects).await
     }
 }
 
@@ -316,6 +380,14 @@ impl Handler for Decoder {
     }
 
     async fn probe(&self) -> bool {
-        self.db.probe().await.is_ok() && self.objects.probe().await.is_ok()
+        self.db.probe().await.is_ok() && objects::answers(&*self.objects).await
+    }
+}
+
+/// Bounds a transaction that follows a failure: a silent database must not keep the failure from being told.
+async fn clean_up(transaction: impl Future<Output = Result<(), StoreError>>) -> Result<(), String> {
+    match tokio::time::timeout(CLEAN_UP_WITHIN, transaction).await {
+        Ok(ended) => ended.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {CLEAN_UP_WITHIN:?}")),
     }
 }

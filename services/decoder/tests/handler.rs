@@ -5,20 +5,26 @@
 mod program;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::{Delivery, Handler, Outcome};
 use cards::{
     Card, CardId, DerivedKey, FileKey, Ids, MediaType, OwnerId, ProblemCode, Sha256, State, StateName,
     VersionId,
 };
-use decoder::Decoder;
+use decoder::child::Children;
 use decoder::pipeline::Options;
+use decoder::{Decoder, Pace};
 use events::work::{CardMessage, Queue};
 use objects::fake::{Fake, Fault};
 use objects::{ObjectStore, Operation};
 use sha2::Digest;
 use store::Db;
-use testkit::{Proxy, TestDb, fixture};
+use testkit::{Proxy, TestDb, fixture, until};
+use tokio_util::sync::CancellationToken;
+
+/// The longest any condition is waited for.
+const BOUND: Duration = Duration::from_secs(20);
 
 /// A picture with both derivatives.
 const PNG: &[u8] = include_bytes!("cases/ok-1x1.png");
@@ -30,6 +36,7 @@ struct World {
     fake: Arc<Fake>,
     decoder: Arc<Decoder>,
     owner: OwnerId,
+    shutdown: CancellationToken,
 }
 
 impl World {
@@ -41,11 +48,35 @@ impl World {
 
     /// With a decoder whose wire to the database can be cut.
     async fn with(test: TestDb, decoder_db: Db) -> Self {
+        Self::assemble(test, decoder_db, program::children(Options::default()), Pace::default()).await
+    }
+
+    /// With children that never answer, and a decoder that is quick to notice.
+    async fn hanging(pace: Pace) -> Self {
+        let (test, options) = (TestDb::new().await, Options::default());
+        let db = test.worker();
+        let children = Children::new(program::program(&["--misbehave", "sleep"]), options, 1);
+        Self::assemble(test, db, children, pace).await
+    }
+
+    async fn assemble(test: TestDb, decoder_db: Db, children: Children, pace: Pace) -> Self {
         let (db, api, fake) = (test.worker(), test.api(), Arc::new(Fake::new()));
-        let children = program::children(Options::default());
-        let decoder = Decoder::new(decoder_db, Arc::clone(&fake) as _, children, Ids);
+        let shutdown = CancellationToken::new();
+        let decoder = Decoder::new(decoder_db, Arc::clone(&fake) as _, children, Ids, shutdown.clone(), pace);
         let owner = fixture::owner(&api).await;
-        Self { test, db, api, fake, decoder, owner }
+        Self { test, db, api, fake, decoder, owner, shutdown }
+    }
+
+    /// Handles a message, and meanwhile does something once the card is being decoded.
+    async fn handle_while(&self, card: &Card, meanwhile: impl AsyncFnOnce()) -> Outcome {
+        let meddling = async {
+            until("the bytes to be read", BOUND, || async {
+                self.fake.calls().iter().any(|call| call.operation == Operation::Get).then_some(())
+            })
+            .await;
+            meanwhile().await;
+        };
+        tokio::join!(self.handle(card.id), meddling).0
     }
 
     async fn queued(&self, media_type: MediaType, bytes: &[u8]) -> Card {
@@ -237,6 +268,66 @@ async fn an_outage_uses_no_attempt() {
     assert!(world.decoder.probe().await);
     assert_eq!(world.handle(card.id).await, Outcome::Done);
     world.check_ready(&card, PNG).await;
+}
+
+/// R-B8, R-C7: a store that hangs is an outage, and is one before the message's time is over. Its time is made to pass.
+#[tokio::test]
+async fn a_store_that_hangs_is_an_outage_and_is_probed_once_and_not_for_long() {
+    let world = World::new().await;
+    let card = world.queued(MediaType::Png, PNG).await;
+    world.fake.fail(Operation::Get, Fault::Hang);
+    world.fake.fail_times(Operation::Probe, Fault::Hang, 2);
+    let begun = tokio::time::Instant::now();
+    let called = |operation| world.fake.calls().iter().filter(|call| call.operation == operation).count();
+    let outcome = world
+        .handle_while(&card, async || {
+            pass(objects::s3::OPERATION_TIMEOUT).await;
+            until("the probe", BOUND, || async { (called(Operation::Probe) > 0).then_some(()) }).await;
+            pass(Duration::from_secs(5)).await;
+        })
+        .await;
+    assert!(matches!(outcome, Outcome::Outage(_)), "{outcome:?}");
+    assert_eq!((called(Operation::Get), called(Operation::Probe)), (1, 1));
+    // Its own five seconds, and not as long as the real client waits for a probe.
+    let took = begun.elapsed();
+    assert!(took < objects::s3::OPERATION_TIMEOUT + Duration::from_secs(20), "{took:?}");
+    assert_eq!(world.read(&card).await.attempts, 0);
+}
+
+/// Makes time pass for timers; the clock stands only for a moment, so that servers still answer in time.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+/// R-I5: a job that does not end soon after shutdown is given up: its lease is over at once, no attempt is used.
+#[tokio::test]
+async fn a_job_that_outlives_shutdown_gives_its_lease_back() {
+    let world = World::hanging(Pace { stop_within: Duration::from_millis(200), ..Pace::default() }).await;
+    let card = world.queued(MediaType::Text, b"hello").await;
+    let outcome = world.handle_while(&card, async || world.shutdown.cancel()).await;
+    assert!(matches!(&outcome, Outcome::Outage(reason) if reason.code == "stopping"), "{outcome:?}");
+    let after = world.read(&card).await;
+    assert_eq!((after.state.name(), after.attempts), (StateName::Processing, 0));
+    assert_eq!(world.test.count("select count(*) from cards where lease_until <= now()").await, 1);
+    // The children's end is no fault of a file either.
+    world.decoder.shutdown().await;
+    let outcome = world.handle(card.id).await;
+    assert!(matches!(&outcome, Outcome::Outage(reason) if reason.code == "stopping"), "{outcome:?}");
+    assert_eq!(world.read(&card).await.attempts, 0);
+}
+
+/// R-C1, R-C5: the renewal finds the lease gone: the job ends there, and asks for the purge of what it stored.
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_in_mid_work_stops_and_asks_for_a_purge() {
+    let world = World::hanging(Pace { renewal: Duration::from_millis(100), ..Pace::default() }).await;
+    let card = world.queued(MediaType::Text, b"hello").await;
+    let steal = async || world.test.sql("update cards set lease_token = gen_random_uuid()").await;
+    assert_eq!(world.handle_while(&card, steal).await, Outcome::Done);
+    assert_eq!(world.read(&card).await.state.name(), StateName::Processing);
+    assert_eq!(world.purges("lost_lease").await, 1);
+    assert!(!world.fake.calls().iter().any(|call| call.operation == Operation::Copy));
 }
 
 /// A pinned version that is gone is a fault, never a verdict about the file (R-C7).

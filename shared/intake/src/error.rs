@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cards::CardId;
-use objects::{ErrorKind, ObjectError, ObjectStore};
+use objects::{ObjectError, ObjectStore};
 use store::{StoreError, StoreErrorKind};
 
 /// Why a look has no outcome. Nothing was decided, nobody is to blame but the dependency named.
@@ -18,6 +18,9 @@ pub enum IntakeError {
     /// The card kept moving while it was looked at.
     #[error("card {0} kept moving while it was confirmed")]
     Contended(CardId),
+    /// The group that the decision was written with came to no end: a bug, told to each of its members.
+    #[error("the group this confirmation was written with panicked")]
+    Panicked,
     /// The process is stopping.
     #[error("the committer has stopped")]
     Stopped,
@@ -43,12 +46,8 @@ impl IntakeError {
                 StoreErrorKind::Fault => Trouble::Fault,
                 StoreErrorKind::Permanent => Trouble::Permanent,
             },
-            Self::Objects(error) => match error.kind() {
-                ErrorKind::Outage => Trouble::Outage,
-                ErrorKind::Suspect if objects.probe().await.is_err() => Trouble::Outage,
-                ErrorKind::Suspect | ErrorKind::Object => Trouble::Fault,
-            },
-            Self::Contended(_) => Trouble::Fault,
+            Self::Objects(error) if error.is_outage(objects).await => Trouble::Outage,
+            Self::Objects(_) | Self::Contended(_) | Self::Panicked => Trouble::Fault,
             Self::Stopped => Trouble::Outage,
         }
     }
@@ -60,6 +59,7 @@ impl IntakeError {
             Self::Objects(ObjectError::VersioningRequired { .. }) => "versioning_required",
             Self::Objects(_) => "store",
             Self::Contended(_) => "contended",
+            Self::Panicked => "panic",
             Self::Stopped => "stopping",
         }
     }

@@ -97,7 +97,14 @@ async fn run(db: Db, ids: Ids, settings: GroupSettings, waiting: Arc<Mutex<mpsc:
         if group.is_empty() {
             return;
         }
-        commit_group(&db, ids, group).await;
+        // In a task of its own: a panic costs this group, not its committer.
+        let (db, ids) = (db.clone(), ids);
+        let decided: Vec<Decided> = group.iter().map(|waiting| waiting.decided.clone()).collect();
+        let answers = contained(group.len(), async move { commit_group(&db, ids, &decided).await }).await;
+        for (waiting, answer) in group.into_iter().zip(answers) {
+            // A caller that is gone needs no answer.
+            let _ = waiting.answer.send(answer);
+        }
     }
 }
 
@@ -120,19 +127,30 @@ async fn gather(waiting: &mut mpsc::Receiver<Waiting>, settings: GroupSettings) 
     group
 }
 
-async fn commit_group(db: &Db, ids: Ids, group: Vec<Waiting>) {
+/// Runs a group in a task of its own; one that panics answers each of its members with a fault.
+async fn contained(
+    members: usize,
+    group: impl Future<Output = Vec<Result<Committed, IntakeError>>> + Send + 'static,
+) -> Vec<Result<Committed, IntakeError>> {
+    tokio::spawn(group).await.unwrap_or_else(|error| {
+        tracing::error!(%error, cards = members, "a group of confirmations panicked");
+        (0..members).map(|_| Err(IntakeError::Panicked)).collect()
+    })
+}
+
+/// An answer for each decision, in their order.
+async fn commit_group(db: &Db, ids: Ids, decided: &[Decided]) -> Vec<Result<Committed, IntakeError>> {
     let mut seen = HashSet::new();
-    let (group, second): (Vec<_>, Vec<_>) =
-        group.into_iter().partition(|waiting| seen.insert(waiting.decided.card()));
-    for waiting in second {
-        // A caller that is gone needs no answer, here and below.
-        let _ = waiting.answer.send(Ok(Committed::LostRace));
-    }
-    let decided: Vec<Decided> = group.iter().map(|waiting| waiting.decided.clone()).collect();
-    let answers = bisect(db, ids, &decided).await;
-    for (waiting, answer) in group.into_iter().zip(answers) {
-        let _ = waiting.answer.send(answer);
-    }
+    let first: Vec<bool> = decided.iter().map(|decided| seen.insert(decided.card())).collect();
+    let group: Vec<Decided> =
+        decided.iter().zip(&first).filter(|(_, first)| **first).map(|(decided, _)| decided.clone()).collect();
+    let mut answers = bisect(db, ids, &group).await.into_iter();
+    first
+        .into_iter()
+        .map(|first| {
+            if first { answers.next().unwrap_or(Err(IntakeError::Panicked)) } else { Ok(Committed::LostRace) }
+        })
+        .collect()
 }
 
 /// Commits a group, and its halves each on its own where it fails. An outage fails all of it at once: halves would only
@@ -169,7 +187,8 @@ async fn write(db: &Db, ids: Ids, group: &[Decided]) -> Result<Vec<Committed>, S
             Decided::Refuse { .. } => None,
         })
         .collect();
-    // The same order of locks in every group: confirmations by id in one statement, then refusals by id.
+    // Each kind is locked by id. A group with both may still meet another in the opposite order: PostgreSQL then ends one
+    // of them as a deadlock, which is contention, and its halves are written anew.
     let mut refusals: Vec<(CardId, i64, &[Refusal])> = group
         .iter()
         .filter_map(|decided| match decided {
@@ -200,4 +219,16 @@ async fn write(db: &Db, ids: Ids, group: &[Decided]) -> Result<Vec<Committed>, S
                 .map_or(Committed::LostRace, |(_, refused)| Committed::Refused(*refused)),
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_group_that_panics_answers_each_of_its_members_and_ends_no_committer() {
+        let answers = contained(3, async { panic!("a bug") }).await;
+        assert_eq!(answers.len(), 3);
+        assert!(answers.iter().all(|answer| matches!(answer, Err(IntakeError::Panicked))), "{answers:?}");
+    }
 }

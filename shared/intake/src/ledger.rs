@@ -38,6 +38,10 @@ impl OutboxLedger {
         };
         let mut tx = self.db.begin().await?;
         outbox::enqueue(&mut tx, &row).await?;
+        if let Some(card) = row.card {
+            // Or the timer would take the card for forgotten while its retry waits, and write a first attempt beside it.
+            store::timer::wait_for_retry(&mut tx, card, row.due).await?;
+        }
         tx.commit().await
     }
 
@@ -45,7 +49,7 @@ impl OutboxLedger {
         let Some(card) = card_of(delivery) else { return Ok(()) };
         let reason = text(reason);
         let mut tx = self.db.begin().await?;
-        store::timer::park(&mut tx, card, delivery.queue.as_str(), &reason).await?;
+        store::timer::park(&mut tx, card, delivery.queue, &reason).await?;
         tx.commit().await
     }
 }
