@@ -3,15 +3,17 @@
 //! In: cards whose `next_check_at` has come. Out: confirmed uploads whose event was lost, expired cards, fresh messages
 //! for work that is overdue. Several janitors may run at once.
 //!
-//! 1. Claim due cards, SKIP LOCKED, and COMMIT: no transaction stays open over a store call. In it `queued` too long and
-//!    dead leases get a fresh outbox row, unless parked.
+//! 1. Claim due cards, SKIP LOCKED, and COMMIT: no transaction stays open over a store call. In it `queued` too long, dead
+//!    leases and purges that are owed get a fresh outbox row, unless parked or unless one waits there already.
 //! 2. For each `pending` card list its versions and confirm what fits, by the confirmer's own code (R-B9).
 //! 3. Nothing fits: expire it, if the listing began at or after ticket end + 6 min (R-B7), else set the next look.
 //!
-//! A janitor that dies leaves its claimed cards due again a minute later. Overdue purges wait for the deleter.
+//! A janitor that dies leaves its claimed cards due again a minute later.
 
 mod decide;
+pub mod reconcile;
 
+use std::io;
 use std::time::Duration;
 
 use cards::{Card, ConfirmedBy, Ids, Timestamp};
@@ -44,6 +46,9 @@ impl Default for JanitorSettings {
 /// After a failure it waits this long; the cards it had claimed come again by themselves.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
+/// For one claim: twice the server's limit for a statement.
+const CLAIM_WITHIN: Duration = Duration::from_secs(30);
+
 /// Looks at cards.
 pub struct Janitor {
     db: Db,
@@ -61,8 +66,10 @@ pub struct Round {
     pub confirmed: usize,
     /// Cards expired.
     pub expired: usize,
-    /// Cards that got a fresh message.
-    pub enqueued: usize,
+    /// Cards that got a fresh decode message.
+    pub decodes: usize,
+    /// Cards that got a fresh purge message.
+    pub purges: usize,
 }
 
 impl Janitor {
@@ -104,15 +111,20 @@ impl Janitor {
             return Ok(Round::default());
         }
         telemetry::kill::point("janitor.after_claim");
-        count("enqueued", claimed.enqueued.len());
+        count("decode_enqueued", claimed.decodes.len());
+        count("purge_enqueued", claimed.purges.len());
         count("parked", claimed.parked);
+        count("waiting", claimed.waiting);
+        count("unreadable", claimed.unreadable.len());
         let mut round = Round {
-            claimed: claimed.pending.len() + claimed.enqueued.len() + claimed.parked,
-            enqueued: claimed.enqueued.len(),
+            claimed: claimed.due,
+            decodes: claimed.decodes.len(),
+            purges: claimed.purges.len(),
             ..Round::default()
         };
-        if !claimed.enqueued.is_empty() {
-            tracing::warn!(cards = claimed.enqueued.len(), "wrote fresh messages for overdue work");
+        if round.decodes + round.purges > 0 {
+            let Round { decodes, purges, .. } = round;
+            tracing::warn!(decodes, purges, "wrote fresh messages for overdue work");
         }
         // 2 and 3.
         let looks: Vec<_> = claimed.pending.iter().map(|card| self.look(card, claimed.at).boxed()).collect();
@@ -129,7 +141,15 @@ impl Janitor {
         outage.map_or(Ok(round), Err)
     }
 
+    /// Step 1. A database that takes the statement and never answers is away, whatever the server's own limits.
     async fn claim(&self) -> Result<Claimed, StoreError> {
+        tokio::time::timeout(CLAIM_WITHIN, self.claim_now()).await.unwrap_or_else(|_| {
+            let silent = format!("a claim of due cards had no answer within {CLAIM_WITHIN:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, silent).into())
+        })
+    }
+
+    async fn claim_now(&self) -> Result<Claimed, StoreError> {
         let mut tx = self.db.begin().await?;
         let claimed = timer::claim(&mut tx, self.ids, self.settings.batch_cards_max).await?;
         tx.commit().await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cards::{Card, ConfirmedBy, Ids, MediaType, OwnerId, State, StateName, timing};
 use chrono::TimeDelta;
+use events::work::Queue;
 use intake::{GroupSettings, Intake};
 use janitor::{Janitor, JanitorSettings, Round};
 use objects::Operation;
@@ -183,13 +184,13 @@ async fn work_that_is_overdue_gets_a_fresh_message_unless_it_is_parked() {
     let parked =
         fixture::queued(&world.db, &world.api, &world.fake, world.owner, MediaType::Text, b"parked").await;
     let mut tx = world.db.begin().await.unwrap();
-    store::timer::park(&mut tx, parked.id, "card.decode", "store: gone").await.unwrap();
+    store::timer::park(&mut tx, parked.id, Queue::Decode, "store: gone").await.unwrap();
     tx.commit().await.unwrap();
     // The broker was wiped: every message is gone.
     world.test.sql("delete from outbox").await;
     world.test.pass_time(3601).await;
     let round = world.round().await;
-    assert_eq!((round.claimed, round.enqueued), (3, 2));
+    assert_eq!((round.claimed, round.decodes), (3, 2));
     let mut enqueued = world.test.texts("select card_id::text from outbox order by card_id").await;
     enqueued.sort();
     let mut expected = [queued.id.to_string(), dead.id.to_string()];
@@ -214,4 +215,78 @@ async fn one_cards_own_fault_harms_no_other() {
     for card in [&one, &two] {
         assert_eq!(world.read(card).await.state.name(), StateName::Queued);
     }
+}
+
+/// R-H1: what owes a purge gets a fresh message when its first one is lost, and nothing while one waits.
+#[tokio::test]
+async fn a_lost_purge_message_is_written_again_once_it_is_overdue() {
+    let world = World::new().await;
+    let ready = fixture::ready(&world.db, &world.api, &world.fake, world.owner, b"ready").await;
+    let rejected = fixture::rejected(&world.db, &world.api, &world.fake, world.owner, b"rejected").await;
+    let deleted = fixture::ready(&world.db, &world.api, &world.fake, world.owner, b"deleted").await;
+    let mut tx = world.api.begin().await.unwrap();
+    store::deletion::request(&mut tx, Ids, world.owner, deleted.id).await.unwrap();
+    tx.commit().await.unwrap();
+    world.test.pass_time(1200).await;
+    let round = world.round().await;
+    assert_eq!((round.claimed, round.purges), (3, 0), "their messages wait in the outbox");
+    world.test.sql("delete from outbox").await;
+    world.test.pass_time(3600).await;
+    assert_eq!(world.round().await.purges, 3);
+    for card in [&ready, &rejected, &deleted] {
+        let asked =
+            format!("select count(*) from outbox where card_id = '{}' and reason = 'overdue'", card.id);
+        assert_eq!(world.test.count(&asked).await, 1);
+    }
+}
+
+/// R-C7, R-H1: while a retry waits for its turn the card is not taken for forgotten.
+#[tokio::test]
+async fn a_card_whose_retry_is_due_later_gets_no_message_beside_it() {
+    let world = World::new().await;
+    let card =
+        fixture::queued(&world.db, &world.api, &world.fake, world.owner, MediaType::Text, b"hello").await;
+    let leased = fixture::leased(&world.db, &card).await;
+    let State::Processing { lease, .. } = leased.state else { panic!("{leased:?}") };
+    let mut tx = world.db.begin().await.unwrap();
+    store::lease::give_back(&mut tx, card.id, lease.token, store::lease::Attempt::Counts).await.unwrap();
+    tx.commit().await.unwrap();
+    let delivery = broker::Delivery {
+        queue: Queue::Decode,
+        message_id: None,
+        attempt: 7,
+        redelivered: false,
+        traceparent: None,
+        body: format!(r#"{{"card":"{}"}}"#, card.id).into_bytes(),
+    };
+    let reason = broker::Reason::new("store", "x");
+    let due = broker::Due::In(std::time::Duration::from_secs(320));
+    let retry = broker::Retry { delivery: &delivery, attempt: 8, due, reason: &reason };
+    let ledger = intake::OutboxLedger::new(world.db.clone(), Ids);
+    broker::Ledger::retry(&ledger, retry).await.unwrap();
+    // Its message is with the broker by now: nothing in the outbox tells of it.
+    world.test.sql("delete from outbox").await;
+    world.test.pass_time(400).await;
+    assert_eq!(world.round().await, Round::default());
+    world.test.pass_time(60).await;
+    assert_eq!(world.round().await.decodes, 1, "and then it counts as lost");
+}
+
+#[tokio::test]
+async fn a_row_that_can_not_be_read_stops_nobody_else() {
+    let world = World::new().await;
+    let broken = world.pending().await;
+    let whole = world.pending().await;
+    fixture::upload(&world.fake, &whole, b"hello");
+    world
+        .test
+        .sql(&format!(
+            "update cards set problem_code = 'unheard of', problem_detail = 'x' where id = '{}'",
+            broken.id
+        ))
+        .await;
+    world.test.pass_time(61).await;
+    let round = world.round().await;
+    assert_eq!((round.claimed, round.confirmed), (2, 1));
+    assert_eq!(world.round().await, Round::default(), "it is looked at again in an hour");
 }
