@@ -1,6 +1,6 @@
 //! `POST /v1/files/{id}/confirm`: "I have uploaded it" (R-B10). Optional: the bucket's event does the same.
 //!
-//! 1. Read the card. Past `pending` its state is the answer.
+//! 1. Read the card, and the database's clock. Past `pending` its state is the answer.
 //! 2. Look at the store as the sweep does (`intake`, which commits): no transaction of ours is open.
 //! 3. Say what came of it, from the card as it is now.
 
@@ -29,13 +29,14 @@ pub(crate) async fn confirm(
 ) -> Result<Response, Problem> {
     let (mut tx, owner) = api.begin_as(&caller).await?;
     let card = store::cards::of_owner(&mut tx, owner, id).await?.ok_or(Problem::NotFound)?;
+    // Only a listing begun after the last moment in time proves that nothing will come (R-B7). By the database's clock:
+    // the ticket's end is its time.
+    let begun_at = store::clock::now(&mut tx).await?;
     tx.commit().await?;
     if card.state.name() != StateName::Pending {
         return settled(&api, &caller, &card, StatusCode::OK).await;
     }
 
-    // Only a listing begun after the last moment in time proves that nothing will come (R-B7).
-    let begun_at = (api.deps.clock)();
     let looked =
         tokio::time::timeout(LOOK_TIMEOUT, api.deps.intake.by_listing(&card, ConfirmedBy::Request)).await;
     let Ok(outcome) = looked else {

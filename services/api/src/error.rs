@@ -2,7 +2,7 @@
 //!
 //! A handler returns a [`Problem`]. Its response has status and headers only; [`crate::layers`] writes the body, because
 //! only there the trace id is known, and gives one to what axum refuses by itself (404, 405, 413). What a problem means
-//! for a client is one table: [`Problem::row`].
+//! for a client is one table: [`crate::codes`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{StoreError, StoreErrorKind};
 
-use crate::Check;
+use crate::codes::{Code, Row};
+use crate::{ApiSettings, Check, paths};
 
 /// Why the service can't start or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -68,12 +69,16 @@ pub(crate) enum Problem {
     TokenExpired,
     /// The keys that tokens are checked with can't be read.
     KeysUnavailable,
+    /// The development issuer was asked under a name that is not this machine's.
+    ForeignHost,
     /// The idempotency key came with another body before.
     IdempotencyMismatch,
     /// This store can't be trusted with PUT tickets (R-A2).
     PutTicketsUnavailable,
     /// The file's state does not allow this.
     InvalidState(StateName),
+    /// Another replacement of the same file is under way (R-F1).
+    ReplacementOpen,
     /// The ticket is over, and nothing that fits came.
     TicketExpired(&'static str),
     /// Nothing that fits is there yet.
@@ -140,94 +145,56 @@ impl FieldError {
     }
 }
 
-/// What a problem means for a client.
-struct Row {
-    status: StatusCode,
-    code: &'static str,
-    title: &'static str,
-    /// Whether the same request may go through later.
-    is_retryable: bool,
-}
-
 /// How long a client waits before it tries again where a dependency is away, in seconds.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 impl Problem {
-    fn row(&self) -> Row {
-        let row = |status, code, title| Row { status, code, title, is_retryable: false };
-        let retryable = |status, code, title| Row { status, code, title, is_retryable: true };
-        let unavailable = |code, title| retryable(StatusCode::SERVICE_UNAVAILABLE, code, title);
+    fn code(&self) -> Code {
         match self {
-            Self::MalformedJson(_) => row(StatusCode::BAD_REQUEST, "malformed_json", "The body is no JSON"),
-            Self::InvalidRequest(_) => {
-                row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", "The request is not valid")
-            }
-            Self::UnsupportedMediaType => {
-                row(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body must be JSON")
-            }
-            Self::PayloadTooLarge => {
-                row(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is too large")
-            }
-            Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such file"),
-            Self::NoRoute => row(StatusCode::NOT_FOUND, "route_not_found", "There is no such route"),
-            Self::MethodNotAllowed => {
-                row(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "The route has other methods")
-            }
-            Self::MissingToken => row(StatusCode::UNAUTHORIZED, "missing_token", "A token is needed"),
-            Self::InvalidToken(_) => {
-                row(StatusCode::UNAUTHORIZED, "invalid_token", "The token is not accepted")
-            }
-            Self::TokenExpired => row(StatusCode::UNAUTHORIZED, "token_expired", "The token has expired"),
-            Self::KeysUnavailable => unavailable("keys_unavailable", "Tokens can't be checked at the moment"),
-            Self::IdempotencyMismatch => row(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "idempotency_mismatch",
-                "The idempotency key belongs to another request",
-            ),
-            Self::PutTicketsUnavailable => row(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "put_tickets_unavailable",
-                "PUT tickets are not given here",
-            ),
-            Self::InvalidState(_) => {
-                row(StatusCode::CONFLICT, "invalid_state", "The file's state does not allow this")
-            }
-            Self::TicketExpired(_) => row(StatusCode::GONE, "ticket_expired", "The ticket is over"),
-            Self::UploadMissing => {
-                retryable(StatusCode::CONFLICT, "upload_missing", "The upload is not there")
-            }
-            Self::MetadataMismatch(_) => row(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "metadata_mismatch",
-                "The upload is not what the ticket is for",
-            ),
-            Self::NotReady(state) => Row {
-                status: StatusCode::CONFLICT,
-                code: "not_ready",
-                title: "The file is not ready",
-                // A rejected or expired file never will be.
-                is_retryable: !state.is_settled(),
-            },
-            Self::Gone(_) => row(StatusCode::GONE, "gone", "The file is deleted"),
-            Self::NoDerivative(_) => {
-                row(StatusCode::NOT_FOUND, "no_derivative", "The file has no such derivative")
-            }
-            Self::VersioningRequired => {
-                unavailable("versioning_required", "The bucket has no versioning: an operator must act")
-            }
-            Self::StoreUnavailable => unavailable("store_unavailable", "The object store does not answer"),
-            Self::DatabaseUnavailable => unavailable("database_unavailable", "The database does not answer"),
-            Self::Contended => unavailable("contended", "The file is being changed by others"),
-            Self::Timeout => unavailable("timeout", "The answer took too long"),
-            Self::Unready(_) => unavailable("unready", "Something this process needs is away"),
-            Self::Internal => {
-                row(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something is wrong on our side")
-            }
-            Self::Other(status) if status.is_client_error() => {
-                row(*status, "refused", "The request was refused")
-            }
-            Self::Other(status) => row(*status, "internal_error", "Something is wrong on our side"),
+            Self::MalformedJson(_) => Code::MalformedJson,
+            Self::InvalidRequest(_) => Code::InvalidRequest,
+            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
+            Self::PayloadTooLarge => Code::PayloadTooLarge,
+            Self::NotFound => Code::NotFound,
+            Self::NoRoute => Code::RouteNotFound,
+            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::MissingToken => Code::MissingToken,
+            Self::InvalidToken(_) => Code::InvalidToken,
+            Self::TokenExpired => Code::TokenExpired,
+            Self::KeysUnavailable => Code::KeysUnavailable,
+            Self::ForeignHost => Code::ForeignHost,
+            Self::IdempotencyMismatch => Code::IdempotencyMismatch,
+            Self::PutTicketsUnavailable => Code::PutTicketsUnavailable,
+            Self::InvalidState(_) => Code::InvalidState,
+            Self::ReplacementOpen => Code::ReplacementOpen,
+            Self::TicketExpired(_) => Code::TicketExpired,
+            Self::UploadMissing => Code::UploadMissing,
+            Self::MetadataMismatch(_) => Code::MetadataMismatch,
+            Self::NotReady(_) => Code::NotReady,
+            Self::Gone(_) => Code::Gone,
+            Self::NoDerivative(_) => Code::NoDerivative,
+            Self::VersioningRequired => Code::VersioningRequired,
+            Self::StoreUnavailable => Code::StoreUnavailable,
+            Self::DatabaseUnavailable => Code::DatabaseUnavailable,
+            Self::Contended => Code::Contended,
+            Self::Timeout => Code::Timeout,
+            Self::Unready(_) => Code::Unready,
+            Self::Other(status) if status.is_client_error() => Code::Refused,
+            Self::Internal | Self::Other(_) => Code::InternalError,
         }
+    }
+
+    /// The code's row, with what this case knows better.
+    fn row(&self) -> Row {
+        let row = self.code().row();
+        if let Self::Other(status) = self {
+            return Row { status: *status, ..row };
+        }
+        if let Self::NotReady(state) = self {
+            // A rejected or expired file never will be.
+            return Row { is_retryable: !state.is_settled(), ..row };
+        }
+        row
     }
 
     /// One sentence on this case, for people. Never a driver's text, a URL or a token.
@@ -249,6 +216,7 @@ impl Problem {
             Self::InvalidToken(why) | Self::TicketExpired(why) => (*why).to_owned(),
             Self::TokenExpired => "get a new token".to_owned(),
             Self::KeysUnavailable => "the key set can't be read".to_owned(),
+            Self::ForeignHost => "the development issuer is for localhost and 127.0.0.1 alone".to_owned(),
             Self::IdempotencyMismatch => {
                 "this Idempotency-Key came with another body before; use a new key for a new request"
                     .to_owned()
@@ -258,6 +226,9 @@ impl Problem {
                     .to_owned()
             }
             Self::InvalidState(state) | Self::Gone(state) => format!("the file is {state}"),
+            Self::ReplacementOpen => {
+                "another file is about to take its place: wait for that one, or delete it".to_owned()
+            }
             Self::UploadMissing => "nothing was uploaded under this ticket yet".to_owned(),
             Self::MetadataMismatch(problem) => problem.detail.clone(),
             Self::NotReady(state) => format!("the file is {state}; only ready files are served"),
@@ -300,7 +271,9 @@ impl Problem {
             | Self::InvalidToken(_)
             | Self::TokenExpired
             | Self::KeysUnavailable
+            | Self::ForeignHost
             | Self::IdempotencyMismatch
+            | Self::ReplacementOpen
             | Self::TicketExpired(_)
             | Self::UploadMissing
             | Self::NoDerivative(_)
@@ -320,14 +293,16 @@ impl Problem {
         }
     }
 
-    /// The body. But for the trace id it depends on the problem alone: what must look alike does (R-D3).
-    pub(crate) fn body(&self, trace_id: &str) -> Value {
+    /// The body. But for the request's own trace id and path it depends on the problem alone: what must look alike does
+    /// (R-D3).
+    pub(crate) fn body(&self, settings: &ApiSettings, path: &str, trace_id: &str) -> Value {
         let row = self.row();
         let mut body = self.members();
-        body.insert("type".to_owned(), format!("/problems/{}", row.code).into());
+        body.insert("type".to_owned(), paths::problem(settings, row.code).into());
         body.insert("title".to_owned(), row.title.into());
         body.insert("status".to_owned(), row.status.as_u16().into());
         body.insert("detail".to_owned(), self.detail().into());
+        body.insert("instance".to_owned(), paths::below_prefix(settings, path).into());
         body.insert("code".to_owned(), row.code.into());
         body.insert("retryable".to_owned(), row.is_retryable.into());
         body.insert("trace_id".to_owned(), trace_id.into());
@@ -403,6 +378,10 @@ impl From<IntakeError> for Problem {
             IntakeError::Store(error) => of_store(&error),
             IntakeError::Objects(error) => Self::from(error),
             IntakeError::Contended(_) => Self::Contended,
+            IntakeError::Panicked => {
+                tracing::error!(%error, "a request met a bug");
+                Self::Internal
+            }
             IntakeError::Stopped => {
                 tracing::warn!("a confirmation came while the process was stopping");
                 Self::Timeout

@@ -33,10 +33,12 @@ pub(crate) async fn list(
     let asked = i64::try_from(page.limit + 1).map_err(|_| Problem::Internal)?;
     let (mut tx, owner) = api.begin_as(&caller).await?;
     let mut cards = store::cards::list(&mut tx, owner, &page.filter, page.after, asked).await?;
-    tx.commit().await?;
-
     let has_more = cards.len() > page.limit;
     cards.truncate(page.limit);
+    let originals: Vec<CardId> = cards.iter().filter_map(original_of).collect();
+    let originals = store::originals::by_ids(&mut tx, owner, &originals).await?;
+    tx.commit().await?;
+
     let mut headers = HeaderMap::new();
     let last = cards.last().filter(|_| has_more);
     let next_cursor = last.map(paging::cursor_after);
@@ -45,8 +47,13 @@ pub(crate) async fn list(
         let link = format!("<{}?{next}>; rel=\"next\"", paths::files(&api.settings));
         headers.insert(LINK, HeaderValue::try_from(link).map_err(|_| Problem::Internal)?);
     }
-    let data: Vec<FileView> =
-        cards.into_iter().map(|card| FileView::new(&api.settings, card, None)).collect();
+    let data: Vec<FileView> = cards
+        .into_iter()
+        .map(|card| {
+            let original = original_of(&card).and_then(|id| originals.get(&id));
+            FileView::new(&api.settings, card, original)
+        })
+        .collect();
     Ok((headers, Json(json!({ "data": data, "has_more": has_more, "next_cursor": next_cursor })))
         .into_response())
 }
@@ -95,8 +102,15 @@ pub(crate) async fn details(
 
 /// What a duplicate stands for (R-C6).
 pub(crate) async fn original(tx: &mut Tx, card: &Card) -> Result<Option<Card>, Problem> {
+    match original_of(card) {
+        Some(original) => Ok(store::cards::of_owner(tx, card.owner, original).await?),
+        None => Ok(None),
+    }
+}
+
+fn original_of(card: &Card) -> Option<CardId> {
     match &card.state {
-        CardState::Duplicate { original } => Ok(store::cards::of_owner(tx, card.owner, *original).await?),
+        CardState::Duplicate { original } => Some(*original),
         CardState::Pending { .. }
         | CardState::Queued { .. }
         | CardState::Processing { .. }
@@ -104,6 +118,6 @@ pub(crate) async fn original(tx: &mut Tx, card: &Card) -> Result<Option<Card>, P
         | CardState::Rejected { .. }
         | CardState::Expired
         | CardState::Deleting { .. }
-        | CardState::Deleted { .. } => Ok(None),
+        | CardState::Deleted { .. } => None,
     }
 }

@@ -23,7 +23,7 @@ use tower_http::cors::CorsLayer;
 use tracing::Instrument;
 
 use crate::error::Problem;
-use crate::{Api, ApiError};
+use crate::{Api, ApiError, ApiSettings};
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -43,6 +43,8 @@ pub(crate) async fn answer(State(api): State<Arc<Api>>, mut request: Request, ne
     let trace = TraceParent::continue_or_new(told, api.deps.ids);
     request.extensions_mut().insert(Trace(trace));
     let method = method_label(request.method());
+    // Without the query, which can hold what a log or a page must not show.
+    let path = request.uri().path().to_owned();
     // A pattern, never a path: labels are bounded, and ids stay out of them.
     let route = request
         .extensions()
@@ -52,7 +54,7 @@ pub(crate) async fn answer(State(api): State<Arc<Api>>, mut request: Request, ne
     let span = tracing::info_span!("http.request", method, route, trace_id);
 
     let response = next.run(request).instrument(span.clone()).await;
-    let mut response = with_problem(response, &trace_id);
+    let mut response = with_problem(&api.settings, response, &path, &trace_id);
 
     let _inside = span.enter();
     let status = response.status();
@@ -73,7 +75,7 @@ pub(crate) async fn answer(State(api): State<Arc<Api>>, mut request: Request, ne
 }
 
 /// Writes the body of a problem; what failed without one gets the one of its status.
-fn with_problem(response: Response, trace_id: &str) -> Response {
+fn with_problem(settings: &ApiSettings, response: Response, path: &str, trace_id: &str) -> Response {
     let status = response.status();
     let problem = match response.extensions().get::<Problem>() {
         Some(problem) => problem.clone(),
@@ -84,7 +86,7 @@ fn with_problem(response: Response, trace_id: &str) -> Response {
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    Response::from_parts(parts, Body::from(problem.body(trace_id).to_string()))
+    Response::from_parts(parts, Body::from(problem.body(settings, path, trace_id).to_string()))
 }
 
 /// An answer of ours is data: never sniffed, framed or kept unless its handler says so.

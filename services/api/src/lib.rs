@@ -9,6 +9,7 @@
 //! | `GET /v1/files`, `GET /v1/files/{id}` | R-D1 | `files`, `paging`, `view` |
 //! | `POST /v1/files/{id}/confirm` | R-B10 | `confirm` |
 //! | `GET /v1/files/{id}/download`, `…/thumb`, `…/preview` | R-D2 | `links` |
+//! | `GET /problems`, `GET /problems/{code}` | R-D5 | `pages`, `codes` |
 //! | `GET /livez`, `/readyz`, `/metrics` | R-I5 | `health` |
 //! | `POST /dev/token`, in development only | | `dev` |
 //!
@@ -18,7 +19,9 @@
 //!
 //! Deliberately absent: a key, bucket, version, state or owner in any request.
 
+mod codes;
 mod confirm;
+mod deletion;
 mod dev;
 mod error;
 mod files;
@@ -27,6 +30,7 @@ mod identity;
 mod jwks;
 mod layers;
 mod links;
+mod pages;
 mod paging;
 mod paths;
 mod request;
@@ -147,12 +151,15 @@ pub fn router(settings: ApiSettings, deps: Deps) -> Result<Router, ApiError> {
     let api = Arc::new(Api { settings, deps, verifier, overview_read_at: Mutex::new(None) });
     let mut router = Router::new()
         .route("/v1/files", get(files::list).post(tickets::issue))
-        .route("/v1/files/{id}", get(files::show))
+        .route("/v1/files/{id}", get(files::show).delete(deletion::delete))
+        .route("/v1/files/{id}/receipt", get(deletion::receipt))
         .route("/v1/files/{id}/ticket", post(tickets::renew))
         .route("/v1/files/{id}/confirm", post(confirm::confirm))
         .route("/v1/files/{id}/download", get(links::download))
         .route("/v1/files/{id}/thumb", get(links::thumb))
         .route("/v1/files/{id}/preview", get(links::preview))
+        .route("/problems", get(pages::index))
+        .route("/problems/{code}", get(pages::show))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics_page));

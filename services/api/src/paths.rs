@@ -42,8 +42,23 @@ impl Paths {
 
 /// The path of the list.
 pub(crate) fn files(settings: &ApiSettings) -> String {
+    below_prefix(settings, "/v1/files")
+}
+
+/// The path of the page of all codes.
+pub(crate) fn problems(settings: &ApiSettings) -> String {
+    below_prefix(settings, "/problems")
+}
+
+/// The path of a code's page: the `type` of its problems.
+pub(crate) fn problem(settings: &ApiSettings, code: &str) -> String {
+    below_prefix(settings, &format!("/problems/{code}"))
+}
+
+/// A path of ours as a client reaches it.
+pub(crate) fn below_prefix(settings: &ApiSettings, path: &str) -> String {
     let prefix = settings.public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
-    format!("{prefix}/v1/files")
+    format!("{prefix}{path}")
 }
 
 /// The id in a path. What is no id of ours is nobody's file: the same 404 (R-D3).

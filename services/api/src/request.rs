@@ -2,7 +2,7 @@
 //!
 //! In: the bytes. Out: a [`TicketRequest`], or everything that is wrong with them, each with its JSON pointer (R-D5).
 
-use cards::{Announced, ByteCount, Keep, MediaType, Sha256, TicketMethod};
+use cards::{Announced, ByteCount, CardId, Keep, MediaType, Sha256, TicketMethod};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
@@ -23,6 +23,7 @@ pub(crate) struct TicketRequest {
     pub(crate) announced: Announced,
     pub(crate) method: TicketMethod,
     pub(crate) keep: Keep,
+    pub(crate) replaces: Option<CardId>,
 }
 
 /// Reads the body of `POST /v1/files`.
@@ -46,30 +47,31 @@ pub(crate) fn parse(body: &[u8], settings: &ApiSettings) -> Result<TicketRequest
     let sha256 = errors.take(optional(&fields, "sha256", sha256));
     let method = errors.take(optional(&fields, "method", method));
     let keep = errors.take(optional(&fields, "keep", keep));
+    let replaces = errors.take(optional(&fields, "replaces", replaces));
     for name in fields.keys() {
         match name.as_str() {
-            "filename" | "size" | "content_type" | "sha256" | "method" | "keep" => {}
-            "replaces" => errors.push(FieldError::field(
-                "#/replaces",
-                "not_supported",
-                "replacing a file is not supported yet; ask without it",
-            )),
+            "filename" | "size" | "content_type" | "sha256" | "method" | "keep" | "replaces" => {}
             other => {
                 errors.push(FieldError::field(pointer(other), "unknown_field", "there is no such field"));
             }
         }
     }
-    match (filename, size, media_type, sha256, method, keep) {
-        (Some(filename), Some(size), Some(media_type), Some(sha256), Some(method), Some(keep))
-            if errors.0.is_empty() =>
-        {
-            Ok(TicketRequest {
-                filename,
-                announced: Announced { size, media_type, sha256 },
-                method: method.unwrap_or_default(),
-                keep: keep.unwrap_or_default(),
-            })
-        }
+    match (filename, size, media_type, sha256, method, keep, replaces) {
+        (
+            Some(filename),
+            Some(size),
+            Some(media_type),
+            Some(sha256),
+            Some(method),
+            Some(keep),
+            Some(replaces),
+        ) if errors.0.is_empty() => Ok(TicketRequest {
+            filename,
+            announced: Announced { size, media_type, sha256 },
+            method: method.unwrap_or_default(),
+            keep: keep.unwrap_or_default(),
+            replaces,
+        }),
         _ => Err(Problem::InvalidRequest(errors.0)),
     }
 }
@@ -174,6 +176,12 @@ fn keep(value: &Value) -> Result<Keep, FieldError> {
         .as_str()
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| FieldError::field("#/keep", "invalid_value", "keep is always or attached"))
+}
+
+fn replaces(value: &Value) -> Result<CardId, FieldError> {
+    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
+        FieldError::field("#/replaces", "invalid_format", "replaces is the id of one of your files")
+    })
 }
 
 /// RFC 6901, as a URI fragment: any name can be pointed at, and none can break out.

@@ -2,7 +2,8 @@
 //!
 //! 1. Parse, with every fault named.
 //! 2. One transaction: the owner, the card, its history. Commit point.
-//! 3. Sign, from the times the database answered, so that signing again gives the same ticket. No call to the store.
+//! 3. Sign, from the times the database answered, so that signing again gives the same ticket; only `expires` tells what
+//!    is left of it, 0 once it is over (then `links.ticket` renews it). No call to the store.
 
 use std::sync::Arc;
 
@@ -11,12 +12,13 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, http};
-use cards::{Card, CardId, StateName, TicketMethod};
+use cards::{Card, CardId, StateName, TicketMethod, Timestamp};
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use objects::ticket::{Ticket, TicketRequest};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use store::deletion::Replaceable;
 use store::tickets::{Issued, NewCard, Renewed};
 
 use crate::error::{FieldError, Problem};
@@ -69,6 +71,7 @@ pub(crate) async fn issue(
         method: request.method,
         keep: request.keep,
         life: api.settings.ticket_life,
+        replaces: request.replaces,
         traceparent: Some(trace.0.to_string()),
         idempotency: key.map(|key| (key, Sha256::digest(&body).into())),
     };
@@ -76,15 +79,24 @@ pub(crate) async fn issue(
     let mut tx = api.deps.db.begin().await?;
     let owner = store::owners::of_subject(&mut tx, api.deps.ids, &caller.subject).await?;
     let issued = store::tickets::issue(&mut tx, &new(owner)).await?;
+    if issued == Issued::ReplacementOpen {
+        // The refused INSERT has ended the transaction.
+        tx.rollback().await?;
+        return Err(Problem::ReplacementOpen);
+    }
+    let now = store::clock::now(&mut tx).await?;
     tx.commit().await?;
 
     match issued {
         Issued::New(card) => {
             tracing::info!(card.id = %card.id, size_bytes = card.announced.size.get(), "issued a ticket");
-            answer(&api, &card, StatusCode::CREATED)
+            answer(&api, &card, now, StatusCode::CREATED)
         }
-        Issued::Before(card) => answer(&api, &card, StatusCode::OK),
+        Issued::Before(card) => answer(&api, &card, now, StatusCode::OK),
         Issued::OtherRequest => Err(Problem::IdempotencyMismatch),
+        Issued::NotReplaceable(Replaceable::No(state)) => Err(Problem::InvalidState(state)),
+        Issued::NotReplaceable(Replaceable::NotThere | Replaceable::Yes) => Err(Problem::NotFound),
+        Issued::ReplacementOpen => Err(Problem::ReplacementOpen),
     }
 }
 
@@ -97,12 +109,13 @@ pub(crate) async fn renew(
     let mut tx = api.deps.db.begin().await?;
     let owner = store::owners::of_subject(&mut tx, api.deps.ids, &caller.subject).await?;
     let renewed = store::tickets::renew(&mut tx, owner, id, api.settings.ticket_life).await?;
+    let now = store::clock::now(&mut tx).await?;
     tx.commit().await?;
 
     match renewed {
         Renewed::Yes(card) => {
             tracing::info!(card.id = %card.id, "renewed a ticket");
-            answer(&api, &card, StatusCode::OK)
+            answer(&api, &card, now, StatusCode::OK)
         }
         Renewed::No(card) => Err(match card.state.name() {
             StateName::Pending => {
@@ -123,10 +136,10 @@ pub(crate) async fn renew(
     }
 }
 
-fn answer(api: &Api, card: &Card, status: StatusCode) -> Result<Response, Problem> {
+fn answer(api: &Api, card: &Card, now: Timestamp, status: StatusCode) -> Result<Response, Problem> {
     let paths = Paths::new(&api.settings, card.id);
     let state = card.state.name();
-    let upload = if state == StateName::Pending { Some(sign(api, card)?) } else { None };
+    let upload = if state == StateName::Pending { Some(sign(api, card, now)?) } else { None };
     let location = HeaderValue::try_from(paths.this()).map_err(|_| Problem::Internal)?;
     let view = TicketView {
         id: card.id,
@@ -138,7 +151,9 @@ fn answer(api: &Api, card: &Card, status: StatusCode) -> Result<Response, Proble
     Ok((status, [(LOCATION, location)], Json(view)).into_response())
 }
 
-fn sign(api: &Api, card: &Card) -> Result<Ticket, Problem> {
+/// The ticket as the card has it, and how long it is good from `now`: a request that came again, by its key, may come
+/// when it is over.
+fn sign(api: &Api, card: &Card, now: Timestamp) -> Result<Ticket, Problem> {
     check_method(api, card.ticket.method)?;
     let key = card.source_key().to_string();
     let request = TicketRequest {
@@ -150,10 +165,13 @@ fn sign(api: &Api, card: &Card) -> Result<Ticket, Problem> {
         ends_at: card.ticket.ends_at,
         traceparent: card.ticket.traceparent.as_deref(),
     };
-    Ok(match card.ticket.method {
+    let ticket = match card.ticket.method {
         TicketMethod::Post => api.deps.tickets.post(&request)?,
         TicketMethod::Put => api.deps.tickets.put(&request)?,
-    })
+    };
+    // Rounded up, since it was issued at a whole second: a fresh ticket has its full life.
+    let left = ((card.ticket.ends_at - now).num_milliseconds().max(0) + 999) / 1000;
+    Ok(Ticket { expires: u32::try_from(left).unwrap_or(ticket.expires).min(ticket.expires), ..ticket })
 }
 
 /// Where a store takes more with a presigned PUT than was signed, nobody gets one, old cards included (R-A2).

@@ -37,7 +37,9 @@ pub(crate) struct FileView {
     created_at: Timestamp,
     updated_at: Timestamp,
     ready_at: Option<Timestamp>,
-    delete_after: Option<Timestamp>,
+    /// The file that this one takes the place of once it is ready (R-F1).
+    replaces: Option<CardId>,
+    deletion: Option<DeletionView>,
     links: BTreeMap<&'static str, String>,
 }
 
@@ -57,6 +59,16 @@ struct TicketTimes {
     ends_at: Timestamp,
     /// Until when it can be renewed; null once that makes no sense.
     renewable_until: Option<Timestamp>,
+}
+
+/// Asked for is not done: each has its time (R-E4).
+#[derive(Debug, Serialize)]
+struct DeletionView {
+    requested_at: Option<Timestamp>,
+    /// Nothing is removed before this.
+    delete_after: Timestamp,
+    /// When the bytes were recorded as gone; null until then.
+    deleted_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,15 +118,20 @@ impl FileView {
         for derivative in &derivatives {
             links.insert(derivative.name.as_str(), derivative.link.clone());
         }
-        let (original, sha256, ready_at, delete_after) = match &card.state {
+        let (original, sha256, ready_at, deletion) = match &card.state {
             State::Ready { object, .. } => (None, Some(object.sha256), Some(object.ready_at), None),
             State::Duplicate { original: id } => {
                 let link = Paths::new(settings, *id).this();
                 links.insert("original", link.clone());
                 (Some(OriginalView { id: *id, link }), original.and_then(digest), None, None)
             }
-            State::Deleting { delete_after } | State::Deleted { delete_after } => {
-                (None, None, None, Some(*delete_after))
+            State::Deleting { delete_after } => {
+                (None, None, None, Some(deletion_view(&card, *delete_after, None)))
+            }
+            State::Deleted { delete_after } => {
+                links.insert("receipt", paths.below("receipt"));
+                // The move to `deleted` is the last one there is.
+                (None, None, None, Some(deletion_view(&card, *delete_after, Some(card.updated_at))))
             }
             State::Pending { .. }
             | State::Queued { .. }
@@ -144,7 +161,8 @@ impl FileView {
             created_at: card.created_at,
             updated_at: card.updated_at,
             ready_at,
-            delete_after,
+            replaces: card.replaces,
+            deletion,
             links,
         }
     }
@@ -152,6 +170,10 @@ impl FileView {
     pub(crate) fn with_timeline(self, entries: Vec<Entry>) -> FileWithTimeline {
         FileWithTimeline { file: self, timeline: entries.into_iter().map(entry_view).collect() }
     }
+}
+
+fn deletion_view(card: &Card, delete_after: Timestamp, deleted_at: Option<Timestamp>) -> DeletionView {
+    DeletionView { requested_at: card.delete_requested_at, delete_after, deleted_at }
 }
 
 fn digest(card: &Card) -> Option<Sha256> {

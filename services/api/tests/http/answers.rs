@@ -6,8 +6,11 @@ use std::time::Duration;
 use api::{ApiError, Check, Health, JwtKey};
 use async_trait::async_trait;
 use axum::body::Body;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{Request, StatusCode};
 use objects::fake::Fake;
+use sha2::{Digest, Sha256};
 use store::{Db, DbSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,6 +51,50 @@ async fn what_the_server_refuses_by_itself_is_a_problem_too() {
         assert_eq!(answer.header(name), value);
     }
     world.test.finish().await;
+}
+
+/// R-D5: `type` can be followed, and `instance` says which request it was, without what a query may hold.
+#[tokio::test]
+async fn a_problem_names_its_request_and_leads_to_a_page_that_explains_it() {
+    let world =
+        World::with(|settings| settings.public_url = Some("https://x.example/a/".parse().unwrap())).await;
+    let body = world.get(ANNA, "/v1/files/none?secret=1").await.json();
+    assert_eq!((&body["code"], &body["instance"]), (&"not_found".into(), &"/a/v1/files/none".into()));
+    assert_eq!(body["type"], "/a/problems/not_found");
+    let page = world.send(plain("GET", "/problems/not_found")).await;
+    assert_eq!((page.status, page.header("content-type")), (StatusCode::OK, "text/html; charset=utf-8"));
+    for said in ["not_found", "404", "There is no such file", "viewport", "href=\"/a/problems\""] {
+        assert!(page.body.contains(said), "{said}: {}", page.body);
+    }
+    world.test.finish().await;
+}
+
+#[tokio::test]
+async fn every_code_has_a_page_without_scripts_that_a_telephone_can_show() {
+    let away = nowhere();
+    let router = api::router(settings(), deps(&away, None, &Fake::new(), Arc::new(Says(vec![])))).unwrap();
+    let index = send(&router, plain("GET", "/problems")).await;
+    let paths: Vec<&str> = index
+        .body
+        .split("href=\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .filter(|path| path.starts_with("/problems/"))
+        .collect();
+    assert!(paths.len() > 25, "{paths:?}");
+    send(&router, plain("GET", "/problems/nonsense")).await.problem(404, "route_not_found");
+    for path in paths.into_iter().chain(["/problems"]) {
+        let page = send(&router, plain("GET", path)).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(page.body.contains("width=device-width") && page.body.contains("light dark"), "{path}");
+        assert!(!page.body.contains("<script") && !page.body.contains("style="), "{path}");
+        // The style is allowed by its digest, and nothing else is.
+        let policy = page.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+        let style = page.body.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
+        let digest = BASE64.encode(Sha256::digest(style));
+        assert!(policy.contains(&format!("'sha256-{digest}'")), "{policy}");
+    }
 }
 
 #[tokio::test]
@@ -132,7 +179,7 @@ async fn a_panic_is_a_problem_that_says_nothing() {
 
 #[tokio::test]
 async fn readiness_names_what_failed_and_details_only_when_asked() {
-    let check = |name: &str, ok| Check { name: name.to_owned(), ok, detail: format!("{name} at 10.0.0.7") };
+    let check = |name: &str, ok| Check { name: name.to_owned(), ok, detail: format!("the {name} says so") };
     let away = nowhere();
     let router =
         |checks| api::router(settings(), deps(&away, None, &Fake::new(), Arc::new(Says(checks)))).unwrap();
@@ -140,15 +187,15 @@ async fn readiness_names_what_failed_and_details_only_when_asked() {
     let answer = send(&good, plain("GET", "/readyz")).await;
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, r#"{"ready":true}"#));
     let verbose = send(&good, plain("GET", "/readyz?verbose")).await.json();
-    assert_eq!(verbose["checks"][1]["detail"], "bucket at 10.0.0.7");
+    assert_eq!(verbose["checks"][1]["detail"], "the bucket says so");
     let bad = router(vec![check("database", true), check("bucket", false)]);
     let answer = send(&bad, plain("GET", "/readyz")).await;
     let problem = answer.problem(503, "unready");
     assert_eq!(problem["detail"], "not ready: bucket");
     assert_eq!(problem["checks"][1]["ok"], false);
-    assert!(!answer.body.contains("10.0.0.7"), "{answer:?}");
+    assert!(!answer.body.contains("says so"), "{answer:?}");
     let answer = send(&bad, plain("GET", "/readyz?verbose")).await;
-    assert_eq!(answer.problem(503, "unready")["checks"][1]["detail"], "bucket at 10.0.0.7");
+    assert_eq!(answer.problem(503, "unready")["checks"][1]["detail"], "the bucket says so");
 }
 
 #[tokio::test]

@@ -79,6 +79,23 @@ async fn nothing_there_is_upload_missing_until_the_last_moment_has_passed() {
     world.test.finish().await;
 }
 
+/// R-B7, R-B10: the ticket's end is the database's time, so only its clock says whether that is past.
+#[tokio::test]
+async fn a_process_whose_clock_is_wrong_says_the_same() {
+    let ahead = || api::system_clock() + chrono::TimeDelta::days(1);
+    let world = World::with_clock(|_| (), ahead).await;
+    let card = world.pending(b"abc").await;
+    confirm(&world, &card).await.problem(409, "upload_missing");
+    world.test.finish().await;
+
+    let behind = || api::system_clock() - chrono::TimeDelta::days(1);
+    let world = World::with_clock(|_| (), behind).await;
+    let card = world.pending(b"abc").await;
+    world.test.pass_time(600 + 360).await;
+    confirm(&world, &card).await.problem(410, "ticket_expired");
+    world.test.finish().await;
+}
+
 #[tokio::test]
 async fn what_came_in_time_is_confirmed_however_late_it_is_asked_for() {
     let world = World::new().await;

@@ -206,7 +206,7 @@ async fn without_any_key_nobody_is_refused_for_good() {
 #[tokio::test]
 async fn the_development_issuer_is_there_in_development_on_loopback_and_nowhere_else() {
     let ask = |body: Value| {
-        let request = Request::builder().method("POST").uri("/dev/token");
+        let request = Request::builder().method("POST").uri("/dev/token").header("host", "127.0.0.1:8080");
         request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap()
     };
     let world = World::with(|settings| settings.development = true).await;
@@ -236,6 +236,41 @@ async fn the_development_issuer_is_there_in_development_on_loopback_and_nowhere_
     .await;
     public.send(ask(json!({ "subject": "dora" }))).await.problem(404, "route_not_found");
     public.test.finish().await;
+}
+
+/// A page of another site whose name was made to lead to 127.0.0.1 is of our origin to the browser; its Host tells.
+#[tokio::test]
+async fn the_development_issuer_answers_only_where_the_host_is_this_machine() {
+    let world = World::with(|settings| settings.development = true).await;
+    let ask = async |hosts: &[&str]| {
+        let mut request =
+            Request::builder().method("POST").uri("/dev/token").header("content-type", "application/json");
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        world.send(request.body(Body::from(r#"{"subject":"dora"}"#)).unwrap()).await
+    };
+    for host in
+        ["127.0.0.1", "127.8.9.1:80", "localhost", "LocalHost:8080", "localhost.", "[::1]", "[::1]:8080"]
+    {
+        assert_eq!(ask(&[host]).await.status, StatusCode::OK, "{host}");
+    }
+    for hosts in [
+        &["evil.example:8080"][..],
+        &["localhost.evil.example"],
+        &["127.0.0.1.evil.example"],
+        &["127.0.0.1@evil.example"],
+        &["10.0.0.7"],
+        &["0.0.0.0"],
+        &["[::]"],
+        &[""],
+        &[":8080"],
+        &["localhost", "evil.example"],
+        &[],
+    ] {
+        ask(hosts).await.problem(403, "foreign_host");
+    }
+    world.test.finish().await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod answers;
 mod confirm;
+mod deletion;
 mod files;
 mod identity;
 mod links;

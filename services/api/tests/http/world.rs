@@ -57,6 +57,7 @@ impl Answer {
         assert_eq!(body["code"], code, "{self:?}");
         assert_eq!(body["status"], status, "{self:?}");
         assert_eq!(body["type"], format!("/problems/{code}"), "{self:?}");
+        assert!(body["instance"].as_str().is_some_and(|path| path.starts_with('/')), "{self:?}");
         assert!(body["title"].is_string() && body["detail"].is_string() && body["retryable"].is_boolean());
         let trace_id = body["trace_id"].as_str().unwrap();
         assert_eq!(trace_id.len(), 32, "{self:?}");
@@ -120,12 +121,17 @@ impl World {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut ApiSettings)) -> Self {
+        Self::with_clock(change, api::system_clock).await
+    }
+
+    /// The same in a process whose clock says what it likes.
+    pub(crate) async fn with_clock(change: impl FnOnce(&mut ApiSettings), clock: fn() -> Timestamp) -> Self {
         let test = TestDb::new().await;
         let (api, worker) = (test.api(), test.worker());
         let fake = Fake::new();
         let mut settings = settings();
         change(&mut settings);
-        let deps = deps(&api, Some(&worker), &fake, Arc::new(Says(Vec::new())));
+        let deps = Deps { clock, ..deps(&api, Some(&worker), &fake, Arc::new(Says(Vec::new()))) };
         let router = api::router(settings, deps).unwrap();
         Self { test, api, worker, fake, router }
     }
@@ -183,6 +189,7 @@ impl World {
             .sql(&format!(
                 "update cards
                  set state = '{state}', revision = revision + 1, delete_after = now(), next_check_at = now(),
+                     delete_requested_at = now(),
                      object_version = null, ready_at = null, original_id = null,
                      lease_token = null, lease_until = null
                  where id = '{}'",
