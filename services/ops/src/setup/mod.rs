@@ -21,7 +21,7 @@ mod steps;
 mod tests;
 
 use broker::topology::BUCKET_EVENTS;
-use objects::admin::{Admin, Principals};
+use objects::admin::{Admin, Principals, PutProbe};
 use objects::notify::{NotifyPlan, NotifySpec};
 use objects::ticket::TicketSigner;
 use objects::{S3Settings, SignerSettings};
@@ -83,7 +83,7 @@ impl SetupSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum PutTickets {
-    /// The store refuses what a ticket did not sign.
+    /// The store takes what a ticket signed and refuses what it did not.
     Allowed,
     /// It does not, or nobody knows.
     Refused {
@@ -109,12 +109,16 @@ pub async fn probe_put_tickets(store: &S3Settings, signer: &SignerSettings) -> P
         Ok(admin) => admin,
         Err(error) => return refused(format!("the probe could not be made: {error}")),
     };
-    match admin.signer_can_misuse_put(&TicketSigner::new(signer.clone())).await {
-        Ok(misuse) if misuse.is_possible() => refused(format!(
-            "the store does not refuse what a ticket did not sign: x-amz-copy-source got {}, x-amz-acl got {}",
-            misuse.copy_source, misuse.acl
+    match admin.probe_put(&TicketSigner::new(signer.clone())).await {
+        Ok(PutProbe::NoControl { status }) => refused(format!(
+            "the signer's plain PUT under incoming/ was answered {status}, so the probe proves nothing: check the \
+             signer's key (ARKIV_S3_SIGNER_*) and the bucket's policy (arkiv setup)"
         )),
-        Ok(_) => PutTickets::Allowed,
+        Ok(probe @ PutProbe::Tried { .. }) if probe.is_safe() => PutTickets::Allowed,
+        Ok(PutProbe::Tried { copy_source, acl }) => refused(format!(
+            "the store does not refuse what a ticket did not sign: x-amz-copy-source got {copy_source}, x-amz-acl got \
+             {acl}"
+        )),
         Err(error) => refused(format!("the probe could not be made: {error}")),
     }
 }

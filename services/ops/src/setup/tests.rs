@@ -134,6 +134,30 @@ async fn an_upload_arrives_as_an_event_and_the_signer_may_do_no_more() {
     .await;
 }
 
+/// R-A2: such a signer is answered 403 whatever it tries, also where the store would take the tricks.
+#[tokio::test]
+async fn a_signer_whose_plain_put_is_refused_proves_nothing_about_put_tickets() {
+    with_rig(|rig| {
+        async move {
+            run(rig, Mode::Apply).await;
+            let reader = rig.store_as("READER").credentials;
+            let mut forged = rig.settings.signer.credentials.clone();
+            forged.secret_key = "wrong".to_owned();
+            for credentials in [reader, forged] {
+                let signer = SignerSettings { credentials, ..rig.settings.signer.clone() };
+                match probe_put_tickets(&rig.settings.store, &signer).await {
+                    PutTickets::Refused { reason } => assert!(reason.contains("plain PUT"), "{reason}"),
+                    PutTickets::Allowed => panic!("a 403 to everything is no proof"),
+                }
+            }
+            let left = S3::new(&rig.settings.store).list_versions("", None, 10).await.unwrap().versions;
+            assert_eq!(left, [], "no traces");
+        }
+        .boxed()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn credentials_that_are_wrong_are_refused_at_once_and_say_whose_are_needed() {
     with_rig(|rig| {
