@@ -84,7 +84,7 @@ arkiv_stop() {
     [[ $(arkiv_pids) ]] || return 0
     main=$(arkiv_main)
     [[ ! $main ]] || signal TERM "$main"
-    gone 30 arkiv_main || say "arkiv did not stop within 30 s: killed"
+    gone 45 arkiv_main || say "arkiv did not stop within 45 s: killed"
     # shellcheck disable=SC2046
     signal KILL $(arkiv_pids)
     gone 10 arkiv_pids || die "arkiv cannot be killed: $(arkiv_pids | xargs)"

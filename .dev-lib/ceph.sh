@@ -47,8 +47,20 @@ ceph_start() {
 ceph_run() {
     [[ $(pids ceph-mon) ]] || { ceph_monmap && spawn ceph-mon "$DEV/log/ceph-mon.log" ceph-mon -c "$CEPH/ceph.conf" --no-mon-config -i a -f; }
     [[ $(pids ceph-osd) ]] || spawn ceph-osd "$DEV/log/ceph-osd.log" ceph-osd -c "$CEPH/ceph.conf" --no-mon-config -i 0 -f
-    [[ $(pids ceph-rgw) ]] || spawn ceph-rgw "$DEV/log/ceph-rgw.log" radosgw -c "$CEPH/ceph.conf" --no-mon-config -n client.rgw.a -f
+    [[ $(pids ceph-rgw) ]] || spawn ceph-rgw "$DEV/log/ceph-rgw.log" bash -c "$CEPH_KEEPER" ceph-rgw "$CEPH/ceph.conf"
 }
+
+# This version of the gateway crashes now and then in its AMQP thread, while it looks for brokers that are gone. Something
+# starts it again wherever it is run in earnest, so something does here too.
+# shellcheck disable=SC2016
+CEPH_KEEPER='
+    trap "ending=1; kill -TERM \$gateway 2>/dev/null" TERM
+    until [[ $ending ]]; do
+        radosgw -c "$1" --no-mon-config -n client.rgw.a -f &
+        gateway=$!
+        wait $gateway || wait $gateway
+        [[ $ending ]] || { echo "the gateway has ended; starting it again"; sleep 0.2; }
+    done'
 
 # A daemon that dies on its first steps is started again: see ceph_register.
 ceph_wait() {
@@ -145,6 +157,8 @@ log file =
 log to stderr = true
 err to stderr = true
 log to syslog = false
+# what a crash prints besides its stack
+log max recent = 100
 debug mon = 0/1
 debug paxos = 0/1
 debug osd = 0/1

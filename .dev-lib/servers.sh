@@ -71,7 +71,7 @@ ports_disputed() {
 }
 
 servers_stop_quietly() {
-    stop TERM 30 arkiv
+    stop TERM 45 arkiv
     servers_stop
 }
 

@@ -10,7 +10,7 @@ use ops::setup::{Mode, SetupError, Step};
 use crate::cli::{DemoArgs, MigrateArgs, SetupRoleArgs, TopologyArgs};
 
 /// sysexits' `EX_TEMPFAIL`: try again later.
-const EXIT_TEMPFAIL: u8 = 75;
+pub(crate) const EXIT_TEMPFAIL: u8 = 75;
 
 pub(crate) async fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     let applied = store::migrate(&args.database.owner_database_url)
@@ -72,6 +72,6 @@ pub(crate) fn topology(args: &TopologyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(text: &str) -> std::io::Result<()> {
+pub(crate) fn say(text: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout().lock(), "{}", text.trim_end())
 }

@@ -7,8 +7,11 @@ mod cli;
 mod commands;
 mod config;
 mod depths;
+mod fsck;
 mod gate;
 mod health;
+mod receipt;
+mod reconcile;
 mod roles;
 mod signals;
 
@@ -57,9 +60,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Confirmer(args) => roles::confirmer(*args).await,
         Command::Relay(args) => roles::relay(*args).await,
         Command::Decoder(args) => roles::decoder(*args).await,
+        Command::Deleter(args) => roles::deleter(*args).await,
         Command::Janitor(args) => roles::janitor(*args).await,
         Command::Migrate(args) => commands::migrate(&args).await,
         Command::Setup(args) => commands::setup(&args).await,
+        Command::Fsck(args) => fsck::fsck(&args).await,
+        Command::Reconcile(args) => reconcile::reconcile(&args).await,
+        Command::Receipt(args) => receipt::receipt(&args).await,
         Command::Demo(args) => commands::demo(args).await,
         Command::Topology(args) => commands::topology(&args),
     }

@@ -8,12 +8,15 @@ use anyhow::Context;
 use broker::Limits;
 use cards::Ids;
 use confirmer::Confirmer;
-use decoder::Decoder;
 use decoder::child::{ChildProgram, Children};
+use decoder::{Decoder, Pace};
+use deleter::Deleter;
 use events::work::Queue;
 use intake::{GroupSettings, Intake, OutboxLedger};
+use janitor::reconcile::{ReconcileSettings, Reconciler};
 use janitor::{Janitor, JanitorSettings};
 use objects::link::LinkSigner;
+use objects::s3::OPERATION_TIMEOUT;
 use objects::ticket::TicketSigner;
 use objects::{ObjectStore, S3, S3Settings};
 use ops::setup::PutTickets as Probed;
@@ -33,7 +36,11 @@ use crate::{decoder_child, depths, gate, health, signals};
 
 /// Bucket events a confirmer holds at once: their HEADs overlap, their commits form groups (FACTS 4.3).
 const CONFIRM_PREFETCH: u16 = 500;
-const CONFIRM_TIMEOUT: Duration = Duration::from_mins(1);
+/// A look that hangs in a listing and a HEAD still ends as what it is, an outage, with time for the probe and the commit
+/// (R-B8).
+const CONFIRM_TIMEOUT: Duration = OPERATION_TIMEOUT.saturating_mul(2).saturating_add(Duration::from_secs(30));
+/// Purges a deleter runs at once: each is six calls that wait for the store, and one short transaction.
+const PURGE_PREFETCH: u16 = 16;
 /// After SIGTERM work in hand may go on this long; then it is handed back.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -50,6 +57,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
     process.start_confirmer(&args.worker_database, &args.store, &args.broker).await?;
     process.start_relay(&args.worker_database, &args.broker, &args.relay).await?;
     process.start_decoder(&args.worker_database, &args.store, &args.broker, &args.decoder).await?;
+    process.start_deleter(&args.worker_database, &args.store, &args.broker).await?;
     let overview = process.start_janitor(&args.worker_database, &args.store).await?;
     // Last: once it answers, all the others run.
     process.start_api(&args.api_database, &args.store, &args.signer, &args.api, overview).await?;
@@ -81,6 +89,13 @@ pub(crate) async fn decoder(args: DecoderRoleArgs) -> anyhow::Result<ExitCode> {
     let consumer = &args.consumer;
     process.start_decoder(&consumer.database, &consumer.store, &consumer.broker, &args.decoder).await?;
     process.serve_health(&consumer.health, None);
+    process.run().await
+}
+
+pub(crate) async fn deleter(args: ConsumerArgs) -> anyhow::Result<ExitCode> {
+    let mut process = Process::start()?;
+    process.start_deleter(&args.database, &args.store, &args.broker).await?;
+    process.serve_health(&args.health, None);
     process.run().await
 }
 
@@ -161,10 +176,33 @@ impl Process {
         let path = std::env::current_exe().context("finding this binary, for decoder children")?;
         let program = ChildProgram { path, args: vec![decoder_child::NAME.into()] };
         let children = Children::new(program, args.options(), usize::from(args.parallel()));
-        let handler = Decoder::new(db.clone(), objects, children, Ids);
+        let pace = Pace::default();
+        // Jobs that end later than this are aborted by the loop and keep their lease (R-I5).
+        debug_assert!(pace.stop_within < DRAIN, "a decoder must stop within the drain limit");
+        let decoder = Decoder::new(db.clone(), objects, children, Ids, self.shutdown.clone(), pace);
         let limits =
             Limits { prefetch: args.parallel(), handler_timeout: Decoder::handler_timeout(), drain: DRAIN };
-        self.consume(broker.settings("decoder"), Queue::Decode, handler, db, limits);
+        let handler: Arc<dyn broker::Handler> = Arc::clone(&decoder) as _;
+        let consuming = self.consumer(broker.settings("decoder"), Queue::Decode, handler, db, limits);
+        self.roles.spawn(async move {
+            let ended = consuming.await;
+            decoder.shutdown().await;
+            ended
+        });
+        Ok(())
+    }
+
+    async fn start_deleter(
+        &mut self,
+        database: &WorkerDatabaseArgs,
+        store: &StoreArgs,
+        broker: &BrokerArgs,
+    ) -> anyhow::Result<()> {
+        let Some((db, objects)) = self.open(database, store, "deleter").await? else { return Ok(()) };
+        let handler = Deleter::new(db.clone(), objects, Ids);
+        let limits =
+            Limits { prefetch: PURGE_PREFETCH, handler_timeout: Deleter::handler_timeout(), drain: DRAIN };
+        self.consume(broker.settings("deleter"), Queue::Purge, handler, db, limits);
         Ok(())
     }
 
@@ -175,8 +213,14 @@ impl Process {
         store: &StoreArgs,
     ) -> anyhow::Result<Option<Db>> {
         let Some((db, objects)) = self.open(database, store, "janitor").await? else { return Ok(None) };
+        let reconciler = Reconciler::new(db.clone(), Arc::clone(&objects), ReconcileSettings::default());
         let intake = Intake::new(db.clone(), objects, Ids, GroupSettings::default());
         let janitor = Janitor::new(db.clone(), intake, Ids, JanitorSettings::default());
+        let shutdown = self.shutdown.clone();
+        self.roles.spawn(async move {
+            reconciler.watch(shutdown).await;
+            Ok(())
+        });
         let shutdown = self.shutdown.clone();
         self.roles.spawn(async move {
             janitor.run(shutdown).await;
@@ -249,14 +293,27 @@ impl Process {
         db: Db,
         limits: Limits,
     ) {
+        let consuming = self.consumer(broker, queue, handler, db, limits);
+        self.roles.spawn(consuming);
+    }
+
+    /// A consumer, to be run as a role.
+    fn consumer(
+        &mut self,
+        broker: broker::Settings,
+        queue: Queue,
+        handler: Arc<dyn broker::Handler>,
+        db: Db,
+        limits: Limits,
+    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
         let ledger = Arc::new(OutboxLedger::new(db, Ids));
         let (consuming, flows) = watch::channel(false);
         self.needs.flows.push((queue.as_str(), flows));
         let shutdown = self.shutdown.clone();
-        self.roles.spawn(async move {
+        async move {
             Ok(broker::consume_and_report(broker, queue, handler, ledger, limits, shutdown, consuming)
                 .await?)
-        });
+        }
     }
 
     fn serve_health(&mut self, args: &HealthArgs, overview: Option<Db>) {

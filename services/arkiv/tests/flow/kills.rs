@@ -2,16 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::stack::{Process, Stack};
+use reqwest::Method;
+use testkit::until;
+
+use crate::stack::{BOUND, Process, Stack};
 
 /// The roles a file needs, and the kill points of each.
-const ROLES: [&str; 4] = ["confirmer", "relay", "decoder", "janitor"];
+const ROLES: [&str; 5] = ["confirmer", "relay", "decoder", "deleter", "janitor"];
 
-fn role_of(point: &str) -> &'static str {
+/// The role that passes a kill point.
+pub(crate) fn role_of(point: &str) -> &'static str {
     match point.split('.').next() {
         Some("confirm") => "confirmer",
         Some("relay") => "relay",
         Some("decode") => "decoder",
+        Some("purge") => "deleter",
         Some("janitor") => "janitor",
         other => panic!("no role has kill points named {other:?}"),
     }
@@ -73,6 +78,53 @@ async fn a_decoder_that_dies_between_copy_and_commit_leaves_no_broken_reference(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_janitor_that_dies_at_any_point_forgets_nothing() {
     survive(&["janitor.after_claim", "janitor.after_list"]).await;
+}
+
+/// At each point once while a source is removed, and once while a whole file is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleter_that_dies_at_any_point_ends_with_exactly_what_the_card_keeps() {
+    let stack = Stack::new().await;
+    let _roles: Vec<Process> = ["api", "confirmer", "relay", "decoder"].map(|role| stack.start(role)).into();
+    stack.ready().await;
+    for point in [
+        "purge.after_claim",
+        "purge.after_list",
+        "purge.after_record",
+        "purge.after_remove",
+        "purge.before_commit",
+        "purge.after_commit",
+    ] {
+        let id = stack.upload(&format!("its deleter dies at {point}")).await;
+        stack.wait(&id, "ready", 0).await;
+        for end in ["ready", "deleted"] {
+            if end == "deleted" {
+                let (status, answer) = stack.call(Method::DELETE, &format!("/v1/files/{id}"), None).await;
+                assert_eq!(status, 202, "{answer}");
+                stack.db.pass_time(961).await;
+            }
+            let mut doomed = stack.start_doomed("deleter", point);
+            doomed.died().await;
+            assert_ne!(stack.state(&id).await, "rejected", "{point}");
+            // The claim it left behind ends by time alone.
+            let again = stack.start("deleter");
+            until("the purge to be over", BOUND, || async {
+                stack.db.pass_time(151).await;
+                let owed = format!(
+                    "select count(*) from cards where id = '{id}' and state = '{end}' and purge_until is null
+                     and (purge_at is null or purge_at > now())"
+                );
+                let under_way = "select count(*) from outbox where available_at <= now()";
+                (stack.db.count(&owed).await == 1 && stack.db.count(under_way).await == 0).then_some(())
+            })
+            .await;
+            drop(again);
+            stack.check().await;
+            let keys: Vec<String> = stack.keys().await;
+            let kept = usize::from(end == "ready");
+            let own = keys.iter().filter(|key| key.contains(&id)).count();
+            assert_eq!(own, kept, "{point}: {keys:?}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod kills;
 mod outages;
+mod soak;
 mod stack;
 
 use reqwest::Method;
@@ -80,9 +81,13 @@ async fn a_second_upload_on_a_used_ticket_never_replaces_the_first() {
     stack.upload_with(&ticket, b"first!").await;
     stack.wait(id, "ready", 0).await;
     stack.upload_with(&ticket, b"second").await;
-    until("the surplus to be asked away", BOUND, || async {
-        let asked = "select count(*) from cards where purge_at is not null and state = 'ready'";
-        (stack.db.count(asked).await == 1).then_some(())
+    // Found, removed, and counted (R-B6, R-H5): what is left is the copy.
+    until("the surplus to be removed", BOUND, || async {
+        let keys = stack.keys().await;
+        (keys.len() == 1
+            && keys[0].starts_with("files/")
+            && stack.metric("arkiv_stale_sources_total").await >= 1.0)
+            .then_some(())
     })
     .await;
     stack.check().await;
@@ -123,12 +128,51 @@ async fn an_unused_ticket_expires_and_a_late_upload_revives_nothing() {
     stack.wait(id, "expired", 0).await;
     // The database's time moved, the store's did not: the store still takes it.
     stack.upload_with(&ticket, b"too late").await;
-    until("the late bytes to be asked away", BOUND, || async {
-        let asked = "select count(*) from outbox where reason = 'surplus_version'";
-        let sent = broker::testing::count(&stack.broker.settings(), "card.purge").await.unwrap();
-        (sent >= 2 || stack.db.count(asked).await > 0).then_some(())
+    until("the late bytes to be removed", BOUND, || async {
+        let counted = stack.metric("arkiv_stale_sources_total").await >= 1.0;
+        (counted && stack.keys().await.is_empty()).then_some(())
     })
     .await;
     assert_eq!(stack.state(id).await, "expired");
     stack.check().await;
+}
+
+/// From the request to the receipt, without anybody's help (R-E1 to R-E5); and a replacement takes the place of the old file
+/// (R-F1). `arkiv fsck` finds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_and_a_replaced_file_end_with_a_receipt_and_an_empty_bucket() {
+    let stack = Stack::new().await;
+    let _up = stack.start("up");
+    stack.ready().await;
+    let old = stack.upload_as("POST", "image/jpeg", PHOTO).await;
+    stack.wait(&old, "ready", 0).await;
+    let body = serde_json::json!({
+        "filename": "new.txt", "size": 4, "content_type": "text/plain", "replaces": old,
+    });
+    let (status, ticket) = stack.call(Method::POST, "/v1/files", Some(body)).await;
+    assert_eq!(status, 201, "{ticket}");
+    let new = ticket["id"].as_str().unwrap();
+    assert_eq!(stack.state(&old).await, "ready", "served until the new one is");
+    stack.upload_with(&ticket, b"new!").await;
+    stack.wait(new, "ready", 0).await;
+    assert_eq!(stack.state(&old).await, "deleting");
+
+    let early = stack.run("receipt", &[&old]).await;
+    assert_eq!(early.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&early.stderr).contains("nothing is removed before"), "{early:?}");
+    stack.db.pass_time(961).await;
+    stack.wait(&old, "deleted", 0).await;
+    let (status, receipt) = stack.call(Method::GET, &format!("/v1/files/{old}/receipt"), None).await;
+    // Source, copy, thumb and preview.
+    assert_eq!((status, &receipt["versions_removed"]), (200, &serde_json::json!(4)), "{receipt}");
+    let printed = stack.run("receipt", &[&old, "--json"]).await;
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&printed.stdout).unwrap(), receipt);
+
+    let (status, _) = stack.call(Method::DELETE, &format!("/v1/files/{new}"), None).await;
+    assert_eq!(status, 202);
+    stack.db.pass_time(961).await;
+    stack.wait(new, "deleted", 0).await;
+    assert!(stack.versions().await.is_empty());
+    let fsck = stack.run("fsck", &["--strict"]).await;
+    assert!(fsck.status.success(), "{}", String::from_utf8_lossy(&fsck.stdout));
 }

@@ -127,9 +127,26 @@ impl Stack {
         Process { role: role.to_owned(), child, log }
     }
 
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, command: &str, args: &[&str]) -> std::process::Output {
+        let mut command = self.command(command, &[]);
+        command.args(args);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
     /// Starts a role that dies at a kill point.
     pub(crate) fn start_doomed(&self, role: &str, point: &str) -> Process {
         self.start_with(role, &[("ARKIV_KILL_AT", point)])
+    }
+
+    /// The sum of a metric over its labels, as the API's page has it.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let page = self.http.get(format!("{}/metrics", self.api_url)).send().await.unwrap();
+        let page = page.text().await.unwrap();
+        page.lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Waits until the API answers that all it needs is there.
@@ -180,11 +197,23 @@ impl Stack {
         ticket
     }
 
-    /// Uploads with a ticket exactly as a browser would; answers the store's status.
+    /// Uploads with a ticket exactly as a browser would; answers the store's status. A store that is being started again is
+    /// waited for, as a person would who presses the button once more.
     pub(crate) async fn upload_with(&self, ticket: &Value, bytes: &[u8]) -> u16 {
+        until("the store to take an upload", BOUND, || async {
+            match self.upload_request(ticket, bytes).send().await {
+                Ok(answer) => Some(answer.status().as_u16()),
+                Err(error) if error.is_connect() || error.is_request() => None,
+                Err(error) => panic!("{error}"),
+            }
+        })
+        .await
+    }
+
+    fn upload_request(&self, ticket: &Value, bytes: &[u8]) -> reqwest::RequestBuilder {
         let upload = &ticket["upload"];
         let url = upload["url"].as_str().unwrap();
-        let request = match upload["method"].as_str().unwrap() {
+        match upload["method"].as_str().unwrap() {
             "POST" => {
                 let mut form = reqwest::multipart::Form::new();
                 for (name, value) in upload["fields"].as_object().unwrap() {
@@ -201,8 +230,7 @@ impl Stack {
                 request
             }
             other => panic!("no ticket is {other}"),
-        };
-        request.send().await.unwrap().status().as_u16()
+        }
     }
 
     /// Uploads a text; answers the card's id.
@@ -235,6 +263,26 @@ impl Stack {
             (self.state(id).await == state).then_some(())
         })
         .await;
+    }
+
+    /// Every version and marker in the bucket, as `key version`.
+    pub(crate) async fn versions(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.objects.list_versions("", after.as_ref(), 1000).await.unwrap();
+            all.extend(page.versions.into_iter().map(|entry| format!("{} {}", entry.key, entry.version)));
+            after = page.next;
+            if after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// The keys of [`Self::versions`].
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let versions = self.versions().await;
+        versions.into_iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
     }
 
     /// INV-1 to INV-3 for every card of this stack: what cards point at exists, and nothing but the pinned source, the
