@@ -112,7 +112,8 @@ create table database_identity (
     timeline_id integer not null,
     database_oid bigint not null,
     cards_oid bigint not null,
-    recorded_at timestamptz not null default now()
+    recorded_at timestamptz not null default now(),
+    accepted_at timestamptz
 );
 
 comment on table database_identity is 'One row: the database as the first reconciliation, or an operator, knew it.';
@@ -122,6 +123,9 @@ comment on column database_identity.timeline_id is 'Raised by every point-in-tim
 comment on column database_identity.database_oid is 'Another after the database was made anew.';
 comment on column database_identity.cards_oid is 'Another after the table was made anew, as a restored dump does.';
 comment on column database_identity.recorded_at is 'When it was recorded or accepted.';
+comment on column database_identity.accepted_at is 'When an operator accepted a restore; for a day nothing of known cards goes.';
+
+create index strays_of_cards on strays (seen_in, card_id) where card_id is not null;
 
 grant select, insert, update on reconcile_runs, database_identity to arkiv_worker;
 grant select, insert, update on stray_removals to arkiv_worker;

@@ -198,8 +198,8 @@ pub(crate) struct ReconcileArgs {
     /// With --apply: remove although more than 1 % are strays, if they are at most so many.
     #[arg(long, value_name = "N", requires = "apply")]
     pub(crate) allow_strays: Option<u64>,
-    /// After a restore: this database is the truth. Every stray waits for its whole grace again.
-    #[arg(long)]
+    /// After a restore: this database is the truth. For a day nothing is removed, by anybody: look at the strays meanwhile.
+    #[arg(long, conflicts_with = "apply")]
     pub(crate) accept_restore: bool,
     /// JSON on stdout, and nothing else there.
     #[arg(long)]

@@ -126,13 +126,14 @@ impl Settler {
         }
     }
 
-    /// Parks the card, then moves the message. A crash in between repeats both.
+    /// Moves the message, then parks the card. A crash in between leaves a second dead letter; the other way round it would
+    /// leave none: a parked card's message is simply done when it comes again.
     async fn bury(&self, message: &Message, reason: &Reason) -> Settled {
-        if let Err(outage) = ledger("parking", self.ledger.dead(&message.delivery, reason)).await {
-            return Settled::Outage(outage);
-        }
         match self.dead.bury(message, reason).await {
             Ok(Published::Confirmed) => {
+                if let Err(outage) = ledger("parking", self.ledger.dead(&message.delivery, reason)).await {
+                    return Settled::Outage(outage);
+                }
                 tracing::error!(
                     code = reason.code,
                     detail = reason.detail,

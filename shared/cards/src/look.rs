@@ -36,7 +36,9 @@ impl Card {
     /// What this card, due at `now`, asks for.
     pub fn look(&self, now: Timestamp) -> Look {
         let owed_at = purge::owed_at(self);
-        let purge = owed_at.is_some_and(|at| at <= now) && !self.is_parked_for(PURGE_QUEUE);
+        // A card that waits for a replay of anything gets no purge either: one that fails as well would be found dead again
+        // every hour, with no place to say so.
+        let purge = owed_at.is_some_and(|at| at <= now) && self.parked.is_none();
         let look = Look { lists: false, decode: false, purge, next: None };
         match &self.state {
             State::Pending { .. } => Look { lists: true, next: Some(now + timing::CLAIM_LIFE), ..look },
@@ -105,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_stops_its_own_queue_only_and_is_looked_at_every_hour() {
+    fn a_dead_purge_stops_no_decoding_and_what_lies_dead_is_looked_at_every_hour() {
         let (now, hour) = (at(2000), Some(at(2000 + 3600)));
         let mut queued = card(states().remove(1));
         queued.purge_at = Some(at(0));
         queued.parked = Some(parked(DECODE_QUEUE));
         let look = queued.look(now);
-        assert_eq!((look.decode, look.purge, look.next), (false, true, hour));
+        assert_eq!((look.decode, look.purge, look.next), (false, false, hour));
         queued.parked = Some(parked(PURGE_QUEUE));
         let look = queued.look(now);
         assert_eq!((look.decode, look.purge), (true, false));

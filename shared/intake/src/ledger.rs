@@ -40,7 +40,7 @@ impl OutboxLedger {
         outbox::enqueue(&mut tx, &row).await?;
         if let Some(card) = row.card {
             // Or the timer would take the card for forgotten while its retry waits, and write a first attempt beside it.
-            store::timer::wait_for_retry(&mut tx, card, row.due).await?;
+            store::timer::wait_for_retry(&mut tx, card, row.message.queue, row.due).await?;
         }
         tx.commit().await
     }

@@ -28,7 +28,8 @@ pub async fn request(
     sqlx::query!(
         r#"with asked as (
              update cards
-             set purge_at = greatest(purge_at, now()),
+             -- not the transaction's beginning: a listing may have begun, and the card been read, since then
+             set purge_at = greatest(purge_at, clock_timestamp()),
                  next_check_at = coalesce(next_check_at, now() + make_interval(secs => $4))
              where id = $1
              returning id, traceparent

@@ -369,10 +369,11 @@ async fn identity(connection: &mut PgConnection) -> Result<Identity, StoreError>
 pub async fn accept_restore(connection: &mut PgConnection) -> Result<(), StoreError> {
     let found = identity(&mut *connection).await?;
     sqlx::query!(
-        "insert into database_identity (system_identifier, timeline_id, database_oid, cards_oid)
-         values ($1, $2, $3, $4)
+        "insert into database_identity (system_identifier, timeline_id, database_oid, cards_oid, accepted_at)
+         values ($1, $2, $3, $4, now())
          on conflict (is_the_only_row) do update
-         set system_identifier = excluded.system_identifier,
+         set accepted_at = excluded.accepted_at,
+             system_identifier = excluded.system_identifier,
              timeline_id = excluded.timeline_id,
              database_oid = excluded.database_oid,
              cards_oid = excluded.cards_oid,

@@ -185,8 +185,14 @@ async fn enqueue(
     Ok(())
 }
 
-/// Leaves a card alone until its retry has had its turn: the timer looks at it a while after that.
-pub async fn wait_for_retry(connection: &mut PgConnection, id: CardId, due: Due) -> Result<(), StoreError> {
+/// Leaves a card alone until its retry has had its turn: the timer looks at it a while after that. A purge's retry does not
+/// hold up the looks that confirmation and decoding want.
+pub async fn wait_for_retry(
+    connection: &mut PgConnection,
+    id: CardId,
+    queue: Queue,
+    due: Due,
+) -> Result<(), StoreError> {
     let (after, at) = due.parts();
     sqlx::query!(
         "update cards
@@ -194,11 +200,13 @@ pub async fn wait_for_retry(connection: &mut PgConnection, id: CardId, due: Due)
              next_check_at, coalesce($2, now() + make_interval(secs => $3)) + make_interval(secs => $4)
          )
          where id = $1
-           and next_check_at is not null",
+           and next_check_at is not null
+           and ($5 <> 'card.purge' or state not in ('pending', 'queued', 'processing'))",
         id.0,
         at,
         after,
         seconds(timing::QUEUED_TOO_LONG),
+        queue.as_str(),
     )
     .execute(connection)
     .await?;
@@ -288,9 +296,11 @@ pub async fn park(
          set parked_at = now(),
              parked_queue = $2,
              parked_reason = $3,
-             next_check_at = now() + make_interval(secs => $4)
+             -- a look that is due sooner may be for other work: it stands, and the next ones are hourly
+             next_check_at = least(next_check_at, now() + make_interval(secs => $4))
          where id = $1
-           and parked_at is null
+           -- a purge that lies dead makes room for a decode that does: that one is what the card waits for
+           and (parked_at is null or (parked_queue = 'card.purge' and $2 = 'card.decode'))
            and case $2
                when 'card.decode' then state = 'queued' or (state = 'processing' and lease_until <= now())
                when 'card.purge' then

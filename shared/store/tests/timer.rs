@@ -104,6 +104,36 @@ async fn a_late_dead_letter_parks_no_card_that_is_worked_on_or_finished() {
     assert!(world.park(&card, Queue::Purge).await);
 }
 
+/// R-C7, R-H1: a card has one place for what lies dead, and a decode that does is what it waits for. Neither is enqueued
+/// again, and no look that other work wants is put off.
+#[tokio::test]
+async fn a_dead_decode_takes_the_place_of_a_dead_purge_and_neither_puts_off_a_look() {
+    let world = World::new().await;
+    let card = world.queued().await;
+    let mut tx = world.db.begin().await.unwrap();
+    store::purge::request(&mut tx, Ids, card.id, "surplus_version").await.unwrap();
+    tx.commit().await.unwrap();
+    let before = world.read(&card).await.next_check_at;
+    assert!(world.park(&card, Queue::Purge).await);
+    assert_eq!(world.read(&card).await.next_check_at, before, "its decode may have been lost");
+    let mut tx = world.db.begin().await.unwrap();
+    let due = store::outbox::Due::After(chrono::TimeDelta::minutes(10));
+    timer::wait_for_retry(&mut tx, card.id, Queue::Purge, due).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(world.read(&card).await.next_check_at, before);
+
+    assert!(world.park(&card, Queue::Decode).await);
+    assert!(!world.park(&card, Queue::Purge).await, "and not the other way round");
+    let parked = world.read(&card).await.parked.unwrap();
+    assert_eq!(parked.queue, Queue::Decode.as_str());
+    world.test.sql("delete from outbox").await;
+    world.test.pass_time(3601).await;
+    let mut tx = world.db.begin().await.unwrap();
+    let claimed = timer::claim(&mut tx, Ids, 10).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((claimed.decodes.len(), claimed.purges.len(), claimed.parked), (0, 0, 1));
+}
+
 /// One statement's trouble is not everybody's outage.
 #[tokio::test]
 async fn a_statement_that_waits_too_long_is_contention_and_a_read_only_server_is_an_outage() {

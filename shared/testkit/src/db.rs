@@ -109,6 +109,8 @@ impl TestDb {
                  delete_after = delete_after - interval '{seconds} seconds';
              update outbox
              set available_at = available_at - interval '{seconds} seconds';
+             update database_identity
+             set accepted_at = accepted_at - interval '{seconds} seconds';
              update strays
              set first_seen_at = first_seen_at - interval '{seconds} seconds',
                  last_seen_at = last_seen_at - interval '{seconds} seconds'"

@@ -163,11 +163,12 @@ async fn another_database_is_an_alarm_and_nothing_goes_until_it_is_accepted() {
     world.test.sql("update database_identity set timeline_id = timeline_id + 1").await;
     world.reconciler().accept_restore().await.unwrap();
     let accepted = world.run(APPLY).await;
-    assert_eq!((accepted.verdict, accepted.purges), (Verdict::Removed, 1));
+    assert_eq!(accepted.purges, 0, "a restored row may call for less than it did: there is a day to look");
     assert_eq!((accepted.removed, accepted.waiting), (0, 1), "its grace begins anew");
     assert!(world.is_there(&key));
     world.test.pass_time(DAY_SECONDS).await;
-    assert_eq!(world.run(APPLY).await.removed, 1);
+    let later = world.run(APPLY).await;
+    assert_eq!((later.removed, later.purges), (1, 1));
     world.assert_all_files_are_there();
 }
 

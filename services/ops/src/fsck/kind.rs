@@ -200,14 +200,14 @@ pub const KINDS: [KindRow; 19] = [
         code: "stray",
         class: Class::Warning,
         what: "the bucket holds a version that its card does not keep, and no purge is owed",
-        run: "arkiv reconcile",
+        run: "arkiv reconcile --apply, which asks for the card's purge",
     },
     KindRow {
         kind: Kind::StrayUnknown,
         code: "stray_unknown",
         class: Class::Warning,
         what: "the bucket holds a version of no card",
-        run: "arkiv reconcile, which removes it when it has been there for a day",
+        run: "arkiv reconcile --apply, which removes it once it has been seen for a day",
     },
 ];
 
