@@ -65,8 +65,8 @@ const CLEAN_UP_WITHIN: Duration = Duration::from_secs(10);
 pub struct Pace {
     /// How often a lease is renewed (R-C1).
     pub renewal: Duration,
-    /// How long a job may go on after shutdown. Below the consumer loop's drain limit: past that one the job is aborted
-    /// and can't give its lease back.
+    /// How long a job may go on after shutdown. Below the consumer loop's drain limit: past that one the job is aborted,
+    /// and nobody hears why.
     pub stop_within: Duration,
 }
 
@@ -163,11 +163,12 @@ impl Decoder {
     ) -> Outcome {
         // Crashes count as attempts too: they show on the card, not in the message (R-C1).
         if card.attempts > 1 && Schedule::Fault.after(card.attempts - 1) == Next::Exhausted {
-            self.give_back(card.id, token, Attempt::Refunded).await;
+            give_back(&self.db, card.id, token, Attempt::Refunded).await;
             let detail = format!("{} attempts ended without a result", card.attempts - 1);
             return Outcome::Dead(Reason::new("attempts_exhausted", detail));
         }
         let begun = Instant::now();
+        let mut held = Held { db: self.db.clone(), card: card.id, token, is_over: false };
         let done = tokio::select! {
             biased;
             // A worker that lost its lease stops before its next store call; dropping the job kills its child.
@@ -180,7 +181,7 @@ impl Decoder {
             Err(error) => {
                 let (outcome, lease) = error.judge(&*self.objects).await;
                 match lease {
-                    LeaseEnd::GiveBack(attempt) => self.give_back(card.id, token, attempt).await,
+                    LeaseEnd::GiveBack(attempt) => give_back(&self.db, card.id, token, attempt).await,
                     LeaseEnd::Purge => {
                         tracing::warn!(card.id = %card.id, "the lease was lost in mid-work; asking for a purge");
                         self.ask_purge(card.id, "lost_lease", &error).await;
@@ -190,6 +191,7 @@ impl Decoder {
                 (error.code(), outcome)
             }
         };
+        held.is_over = true;
         metrics::histogram!(
             telemetry::metric::DECODE_DURATION,
             "format" => card.announced.media_type.as_str(),
@@ -356,17 +358,41 @@ impl Decoder {
             tracing::warn!(card.id = %id, reason, %first, second, "could not ask for the purge of what a failed job stored");
         }
     }
+}
 
-    async fn give_back(&self, id: CardId, token: LeaseToken, attempt: Attempt) {
-        let given = clean_up(async {
-            let mut tx = self.db.begin().await?;
-            lease::give_back(&mut tx, id, token, attempt).await?;
-            tx.commit().await
-        });
-        if let Err(error) = given.await {
-            // The lease ends by itself; the janitor looks at the card then.
-            tracing::debug!(card.id = %id, error, "could not give a lease back; it ends by itself");
+/// A lease under a job that runs. Where the consumer loop aborts the job, as it does with one that outlives an outage's or a
+/// shutdown's drain, the lease is given back and no attempt is used (R-C7, R-I5).
+struct Held {
+    db: Db,
+    card: CardId,
+    token: LeaseToken,
+    is_over: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A panic is a crash, and counts as one (R-C1).
+        if self.is_over || std::thread::panicking() {
+            return;
         }
+        // Without a runtime the process ends: the lease does by itself.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (db, card, token) = (self.db.clone(), self.card, self.token);
+            // Guarded by the token: a hand-in that was committed after all has cleared it.
+            runtime.spawn(async move { give_back(&db, card, token, Attempt::Refunded).await });
+        }
+    }
+}
+
+async fn give_back(db: &Db, id: CardId, token: LeaseToken, attempt: Attempt) {
+    let given = clean_up(async {
+        let mut tx = db.begin().await?;
+        lease::give_back(&mut tx, id, token, attempt).await?;
+        tx.commit().await
+    });
+    if let Err(error) = given.await {
+        // The lease ends by itself; the janitor looks at the card then.
+        tracing::debug!(card.id = %id, error, "could not give a lease back; it ends by itself");
     }
 }
 

@@ -70,13 +70,17 @@ impl World {
     /// Handles a message, and meanwhile does something once the card is being decoded.
     async fn handle_while(&self, card: &Card, meanwhile: impl AsyncFnOnce()) -> Outcome {
         let meddling = async {
-            until("the bytes to be read", BOUND, || async {
-                self.fake.calls().iter().any(|call| call.operation == Operation::Get).then_some(())
-            })
-            .await;
+            self.until_read().await;
             meanwhile().await;
         };
         tokio::join!(self.handle(card.id), meddling).0
+    }
+
+    async fn until_read(&self) {
+        until("the bytes to be read", BOUND, || async {
+            self.fake.calls().iter().any(|call| call.operation == Operation::Get).then_some(())
+        })
+        .await;
     }
 
     async fn queued(&self, media_type: MediaType, bytes: &[u8]) -> Card {
@@ -316,6 +320,24 @@ async fn a_job_that_outlives_shutdown_gives_its_lease_back() {
     let outcome = world.handle(card.id).await;
     assert!(matches!(&outcome, Outcome::Outage(reason) if reason.code == "stopping"), "{outcome:?}");
     assert_eq!(world.read(&card).await.attempts, 0);
+}
+
+/// R-C7: the consumer loop aborts a job that outlives an outage's drain: its lease is over soon, and no attempt was used.
+#[tokio::test]
+async fn a_job_that_is_aborted_gives_its_lease_back() {
+    let world = World::hanging(Pace::default()).await;
+    let card = world.queued(MediaType::Text, b"hello").await;
+    let aborted = tokio::select! {
+        outcome = world.handle(card.id) => Some(outcome),
+        () = world.until_read() => None,
+    };
+    assert_eq!(aborted, None);
+    until("the lease to be given back", BOUND, || async {
+        let ended = "select count(*) from cards where lease_until <= now() and attempts = 0";
+        (world.test.count(ended).await == 1).then_some(())
+    })
+    .await;
+    assert_eq!(world.read(&card).await.state.name(), StateName::Processing);
 }
 
 /// R-C1, R-C5: the renewal finds the lease gone: the job ends there, and asks for the purge of what it stored.
