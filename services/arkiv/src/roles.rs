@@ -177,7 +177,7 @@ impl Process {
         let program = ChildProgram { path, args: vec![decoder_child::NAME.into()] };
         let children = Children::new(program, args.options(), usize::from(args.parallel()));
         let pace = Pace::default();
-        // Jobs that end later than this are aborted by the loop and keep their lease (R-I5).
+        // Jobs that end later than this are aborted by the loop and give their lease back (R-I5).
         debug_assert!(pace.stop_within < DRAIN, "a decoder must stop within the drain limit");
         let decoder = Decoder::new(db.clone(), objects, children, Ids, self.shutdown.clone(), pace);
         let limits =
