@@ -278,7 +278,7 @@ async fn a_file_that_is_deleted_while_it_is_decoded_leaves_nothing() {
         let card = world.queued(format!("hello {n}").as_bytes(), None).await;
         let key = card.source_key().to_string();
         let delete = async {
-            until("the bytes to be read", Duration::from_secs(20), || async {
+            until("the bytes to be read", Duration::from_mins(2), || async {
                 let calls = world.fake.calls();
                 calls.iter().any(|call| call.operation == Operation::Get && call.key == key).then_some(())
             })

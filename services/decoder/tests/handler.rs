@@ -24,7 +24,7 @@ use testkit::{Proxy, TestDb, fixture, until};
 use tokio_util::sync::CancellationToken;
 
 /// The longest any condition is waited for.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_mins(2);
 
 /// A picture with both derivatives.
 const PNG: &[u8] = include_bytes!("cases/ok-1x1.png");

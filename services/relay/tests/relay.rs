@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-const BOUND: Duration = Duration::from_mins(1);
+const BOUND: Duration = Duration::from_mins(3);
 
 async fn enqueue(db: &Db, queue: Queue, rows: usize) {
     let mut tx = db.begin().await.unwrap();

@@ -23,8 +23,8 @@ use crate::stack::{Process, Stack};
 const FILES: usize = 240;
 /// Clients that upload at once.
 const CLIENTS: usize = 8;
-/// For everything to come to its end, once nothing dies any more.
-const END_WITHIN: Duration = Duration::from_mins(3);
+/// For one thing to come to its end: only a fault takes so long, however busy the machine is.
+const END_WITHIN: Duration = Duration::from_mins(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_soak_with_every_kill_the_bucket_is_what_the_database_says() {
@@ -154,6 +154,9 @@ async fn doom<'a>(
     let mut dice = Dice(seed ^ role.bytes().fold(1, |hash, byte| hash * 31 + u64::from(byte)));
     let points = points_of(role, events);
     let mut died = BTreeSet::new();
+    // Grows with each point that was not reached: on a busy machine a process needs longer to do any work at all, and one that
+    // is always killed before it lets nothing come to an end.
+    let mut patience = Duration::from_secs(2);
     while !over.is_cancelled() {
         // Points it has not died at come first, and soon; then any, after any number of passes.
         let spared: Vec<_> = points.iter().copied().filter(|point| !died.contains(point)).collect();
@@ -161,13 +164,15 @@ async fn doom<'a>(
         let (point, passes) = (choice[dice.roll(choice.len())], 1 + dice.roll(passes));
         let mut doomed = stack.start_doomed(role, &format!("{point}:{passes}"));
         // A point that is not reached in this time is left for the next: the load has moved on.
-        let patience = Duration::from_secs(2 + u64::try_from(dice.roll(4)).unwrap());
         let ended = tokio::select! {
             ended = tokio::time::timeout(patience, doomed.died()) => ended.is_ok(),
             () = over.cancelled() => false,
         };
         if ended {
             died.insert(point);
+            patience = Duration::from_secs(2);
+        } else {
+            patience += Duration::from_secs(2);
         }
         doomed.kill();
     }
@@ -241,7 +246,7 @@ async fn one_file(stack: &Stack, n: usize, mut dice: Dice) {
         // Replaced (R-F1), and an original with an alias deleted (R-C6), once they are there.
         _ => {
             let old = stack.upload(&text).await;
-            let state = until("a file to come to an end", Duration::from_mins(2), || async {
+            let state = until("a file to come to an end", END_WITHIN, || async {
                 let state = stack.state(&old).await;
                 ["ready", "duplicate", "expired"].contains(&state.as_str()).then_some(state)
             })

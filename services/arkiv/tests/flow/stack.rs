@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testkit::{Env, PrivateBroker, TestBroker, TestBucket, TestDb, until};
 
 /// No wait in these tests is longer.
-pub(crate) const BOUND: Duration = Duration::from_secs(90);
+pub(crate) const BOUND: Duration = Duration::from_mins(5);
 
 /// The broker of a stack.
 pub(crate) enum Broker {

@@ -128,7 +128,7 @@ async fn the_janitor_begins_with_a_dry_run_waits_out_an_outage_and_repeats() {
         let (reconciler, shutdown) = (Arc::clone(&reconciler), shutdown.clone());
         async move { reconciler.watch(shutdown).await }
     });
-    until("three runs", Duration::from_secs(20), async || {
+    until("three runs", Duration::from_mins(2), async || {
         let ended = world.test.count("select count(*) from reconcile_runs where ended_at is not null").await;
         (ended >= 3).then_some(())
     })

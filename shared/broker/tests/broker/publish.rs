@@ -6,7 +6,7 @@ use crate::rig::{Rig, eventually, row, rows, with_rig};
 use broker::{BrokerError, Published, Publisher, Settings, testing, topology};
 use events::work::{Queue, TRACEPARENT_HEADER};
 
-const WITHIN: Duration = Duration::from_secs(10);
+const WITHIN: Duration = Duration::from_mins(1);
 
 async fn publisher(rig: &Rig) -> Publisher {
     let mut publisher = Publisher::new(rig.settings.clone());

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// The longest any condition is waited for: a broker's restart on a busy machine fits.
-pub(crate) const BOUND: Duration = Duration::from_mins(1);
+pub(crate) const BOUND: Duration = Duration::from_mins(3);
 
 /// A broker under a prefix of one test.
 #[derive(Clone, Debug)]
